@@ -1,0 +1,1 @@
+"""Other people's worlds as ours."""

@@ -1,0 +1,79 @@
+"""Gymnasium environments by id, spec or factory: resolved in the caller, built wherever they run."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from stretto.errors import UsageError
+
+Wrap = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SpecMaker:
+    """Makes a registered environment from its spec, which travels by value: the worker need not know the id."""
+
+    spec: EnvSpec
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    wrappers: Sequence[Wrap] = ()
+
+    def __call__(self) -> Any:
+        env: Any = gymnasium.make(copy.deepcopy(self.spec), **self.kwargs)
+        for wrap in self.wrappers:
+            env = wrap(env)
+        return env
+
+
+@dataclass(frozen=True, slots=True)
+class FactoryMaker:
+    """Calls a factory and wraps what it returns."""
+
+    factory: Callable[..., Any]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    wrappers: Sequence[Wrap] = ()
+
+    def __call__(self) -> Any:
+        env = self.factory(**self.kwargs)
+        for wrap in self.wrappers:
+            env = wrap(env)
+        return env
+
+
+def makers(source: Any, count: int, kwargs: dict[str, Any] | None, wrappers: Sequence[Wrap]) -> list[Callable[[], Any]]:
+    """Return one maker a slot.
+
+    `source` is an id (also `module:Name-v0`), an `EnvSpec`, a factory, or a sequence of factories.
+    """
+    kwargs = dict(kwargs or {})
+    if isinstance(source, str):
+        return [SpecMaker(_spec(source), kwargs, tuple(wrappers))] * count
+    if isinstance(source, EnvSpec):
+        return [SpecMaker(source, kwargs, tuple(wrappers))] * count
+    if callable(source):
+        return [FactoryMaker(source, kwargs, tuple(wrappers))] * count
+    if isinstance(source, Sequence) and source and all(callable(one) for one in source):
+        if len(source) != count:
+            raise UsageError(
+                f"a list of factories must have one for each environment, got {len(source)} for num_envs={count}"
+            )
+        return [FactoryMaker(one, kwargs, tuple(wrappers)) for one in source]
+    raise UsageError(
+        f"an environment is given as an id, an EnvSpec, a factory or a list of factories, got {source!r}"
+    )
+
+
+def _spec(name: str) -> EnvSpec:
+    module, _, rest = name.rpartition(":")
+    try:
+        if module:
+            importlib.import_module(module)
+        return gymnasium.spec(rest)
+    except (gymnasium.error.Error, ImportError) as error:
+        raise UsageError(f"{name!r} is no registered environment: {error}") from None

@@ -1,0 +1,1 @@
+"""Many worlds as one: groups of environments on workers."""

@@ -1,0 +1,79 @@
+"""Whether what a world returns is what its spaces promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from stretto.envs.layout import Leaf, SpaceLayout
+from stretto.errors import InvalidOutput, Place
+
+FIRST_STEPS = 8
+"""How many calls of each slot `checks="first"` looks at."""
+
+
+def check_observation(layout: SpaceLayout, value: Any, place: Place) -> None:
+    """Raise `InvalidOutput` unless `value` can be kept in the layout's arrays without loss (float64 may lose digits)."""
+    for leaf in layout.leaves:
+        try:
+            part = leaf.get(value)
+        except (KeyError, IndexError, TypeError):
+            raise InvalidOutput(
+                f"an observation must have every part of its space {layout.space}, and observation{leaf.name} is "
+                f"missing from {_short(value)}; return it, or leave it out of the space ({place})",
+                place,
+            ) from None
+        if leaf.fixed:
+            problem = _problem(leaf, part)
+            if problem:
+                raise InvalidOutput(f"observation{leaf.name} {problem}, got {_short(part)} ({place})", place)
+
+
+def check_scalars(reward: Any, terminated: Any, truncated: Any, place: Place) -> None:
+    """Raise `InvalidOutput` unless the reward is one number and the flags are single truth values."""
+    if np.ndim(reward) != 0 or np.asarray(reward).dtype.kind not in "biuf":
+        raise InvalidOutput(f"a reward must be one real number, got {_short(reward)} ({place})", place)
+    for name, flag in (("terminated", terminated), ("truncated", truncated)):
+        if np.ndim(flag) != 0 or np.asarray(flag).dtype.kind not in "biu":
+            raise InvalidOutput(f"{name} must be True or False, got {_short(flag)} ({place})", place)
+
+
+def _problem(leaf: Leaf, value: Any) -> str | None:
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        return f"must be an array of shape {leaf.shape}"
+    if array.dtype.kind not in "biuf":
+        return f"must be numbers of type {leaf.dtype}"
+    if array.shape != leaf.shape:
+        return f"must have shape {leaf.shape}"
+    if not _may_cast(array.dtype, leaf.dtype):
+        return f"must be of type {leaf.dtype} or one that it can hold"
+    if array.dtype.kind == "f" and np.isnan(array).any() and isinstance(leaf.space, spaces.Box):
+        return "must not be NaN, which no Box contains"
+    if array.dtype != leaf.dtype:
+        with np.errstate(over="ignore", invalid="ignore"):
+            kept = array.astype(leaf.dtype)
+        if leaf.dtype.kind == "f":
+            lost = bool((np.isinf(kept) & ~np.isinf(array)).any()) if array.dtype.kind == "f" else False
+        else:
+            lost = not np.array_equal(kept, array)
+        if lost:
+            return f"must fit into {leaf.dtype}"
+    return None
+
+
+def _may_cast(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
+    # Integers of any width and sign may pass: whether the values fit is looked at one by one.
+    return bool(np.can_cast(source, target, "same_kind")) or (source.kind in "biu" and target.kind in "iu")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        text = np.array2string(value, threshold=8, edgeitems=2, separator=", ").replace("\n", "")
+        text = f"{text} (shape {value.shape}, {value.dtype})"
+    else:
+        text = f"{value!r} ({type(value).__name__})"
+    return text if len(text) <= 160 else text[:157] + "..."

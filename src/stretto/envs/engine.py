@@ -1,0 +1,325 @@
+"""Engine: resets and steps of all slots, on whatever workers there are. Vector environments present its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from stretto.budget import Lease
+from stretto.envs import messages
+from stretto.envs.crew import Crew, Issue, Member, Request
+from stretto.envs.infos import merge
+from stretto.envs.layout import Array
+from stretto.envs.messages import Extras, ResetSlot
+from stretto.envs.service import STEP_ALL
+from stretto.envs.state import SlotState, TaskSource
+from stretto.errors import ClosedError, ResetNeeded, UsageError
+
+_NOT_RESET = "it was not reset yet"
+
+
+class Engine:
+    """Brings a crew and the state of its slots together. Holds no reference to whoever presents it."""
+
+    def __init__(
+        self,
+        crew: Crew,
+        state: SlotState,
+        *,
+        autoreset_mode: AutoresetMode,
+        episode_seeds: bool,
+        shared: bool,
+        lease: Lease | None,
+    ) -> None:
+        self.crew, self.state = crew, state
+        self.count = state.count
+        self.everyone = range(state.count)
+        self.flying: dict[int, Request] = {}
+        self._episode_seeds = episode_seeds
+        self._by_signal = shared and not state.actions.loose
+        self._next_step = autoreset_mode is AutoresetMode.NEXT_STEP
+        self._same_step = autoreset_mode is AutoresetMode.SAME_STEP
+        self._over = 0
+        self._stuck: str | None = _NOT_RESET
+        self._closed = False
+        self._lease = lease
+        self._parts = [slice(member.first, member.first + member.count) for member in crew.members]
+        self._members = [member for member in crew.members for _ in member.slots]
+        self._step_all = [_signal(STEP_ALL + buffer) for buffer in (0, 1)]
+
+    # ---- all slots ----
+
+    def reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None, slots: Sequence[int]) -> dict[str, Any]:
+        """Reset `slots`; return the infos. The rows of all slots are then in `state.buffer`."""
+        self.check_open()
+        state, crew = self.state, self.crew
+        failed = (self._stuck is not None and self._stuck is not _NOT_RESET) or bool(self.flying)
+        if len(slots) < self.count and (failed or self._stuck):
+            raise ResetNeeded(f"all environments must be reset, not only some, because {self._why_stuck()}")
+        plans = {how.slot: how for how in state.plan_reset(seeds, options, slots, self._episode_seeds)}
+        for slot, how in plans.items():
+            state.last_reset[slot] = how
+            state.history.forget(slot)
+        if failed:
+            self._drain()
+        state.align()
+        buffer = 1 - state.buffer
+        self._stuck = "a reset was interrupted or failed"
+        shares = [[plans[slot] for slot in member.slots if slot in plans] for member in crew.members]
+        requests = [
+            crew.ask(member, _send(messages.Reset(share, buffer)), "resetting", "reset")
+            for member, share in zip(crew.members, shares, strict=True)
+            if share
+        ]
+        crew.settle(requests)
+        if len(slots) < self.count:
+            state.copy_rows([slot for slot in self.everyone if slot not in plans], state.buffer, buffer)
+        for how in plans.values():
+            state.history.reset(how)
+        infos = self._take(requests, buffer, [[how.slot for how in share] for share in shares if share])
+        state.buffer = buffer
+        self._over = int(np.count_nonzero(self._done(buffer)))
+        self._stuck = None
+        return infos
+
+    def _drain(self) -> None:
+        """Wait for what is still under way after a failure, and start anew who was given up."""
+        crew = self.crew
+        leftovers = [request for member in crew.members for request in member.requests]
+        crew.settle(leftovers, ready=len(leftovers))
+        self.flying.clear()
+        crew.revive()
+
+    def step(self, admitted: list[Any]) -> dict[str, Any]:
+        """Step every slot with admitted actions; return the infos. The rows are then in `state.buffer`."""
+        state, crew = self.state, self.crew
+        buffer = 1 - state.buffer
+        self._stuck = "a step was interrupted or failed"
+        if self._by_signal:
+            for target, array in zip(state.buffers.actions, admitted, strict=True):
+                target[:] = array
+            issue = self._step_all[buffer]
+            requests = [crew.ask(member, issue, "stepping", "step") for member in crew.members]
+        else:
+            requests = [
+                crew.ask(member, _send(self._step_message(member, admitted, buffer)), "stepping", "step")
+                for member in crew.members
+            ]
+        crew.settle(requests)
+        state.history.stepped(admitted, None)
+        infos = self._take(requests, buffer, self._parts)
+        self._count(buffer)
+        state.buffer = buffer
+        self._stuck = None
+        return infos
+
+    def _step_message(self, member: Member, admitted: list[Any], buffer: int) -> messages.Step:
+        state, part = self.state, slice(member.first, member.first + member.count)
+        if state.actions.loose:
+            return messages.Step(None, admitted[part], buffer)
+        arrays = [array[part] for array in admitted]
+        if len(arrays) == 1 and not state.actions.fixed[0].path:
+            return messages.Step(None, arrays[0], buffer)
+        return messages.Step(None, [state.actions.row(arrays, (), i) for i in range(member.count)], buffer)
+
+    def _take(self, requests: Sequence[Request], buffer: int, parts: Sequence[Any]) -> dict[str, Any]:
+        pieces = []
+        for request, part in zip(requests, parts, strict=True):
+            extras: Extras | None = request.value
+            if extras is None:
+                pieces.append(None)
+            else:
+                self.state.take(extras, buffer, part)
+                pieces.append(extras.infos)
+        return merge(pieces, self.count)
+
+    def _done(self, buffer: int) -> Array:
+        buffers = self.state.buffers
+        return buffers.terminated[buffer] | buffers.truncated[buffer]
+
+    def _count(self, buffer: int) -> None:
+        counts = self.state.counts
+        done = self._done(buffer)
+        over = int(np.count_nonzero(done))
+        counts.episodes += over
+        counts.steps += self.count
+        if self._next_step:
+            counts.steps -= self._over
+            if self._over:
+                self._begin_episodes(np.flatnonzero(self._done(1 - buffer)).tolist())
+        elif self._same_step and over:
+            self._begin_episodes(np.flatnonzero(done).tolist())
+        self._over = over
+
+    def _begin_episodes(self, slots: Iterable[int]) -> None:
+        ahead = self.state.began(slots)
+        if ahead:
+            for member in self.crew.members:
+                tasks = {slot: ahead[slot] for slot in member.slots if slot in ahead}
+                if tasks:  # nobody waits for the answer: a worker serves its requests in order
+                    self.crew.ask(member, _send(messages.NextTasks(tasks)), "taking tasks", "step")
+
+    # ---- some slots ----
+
+    def send(self, admitted: list[Any], slots: Sequence[int]) -> None:
+        """Let some slots step; `recv` waits for them."""
+        state, crew = self.state, self.crew
+        if any(member.inline for member in crew.members) and crew.backend.start is not None:
+            crew.move_out()
+        for row, slot in enumerate(slots):
+            member, buffer = self._members[slot], 1 - state.buffer_of(slot)
+            one = [admitted[row]] if state.actions.loose else [array[row : row + 1] for array in admitted]
+            if self._by_signal:
+                for target, array in zip(state.buffers.actions, one, strict=True):
+                    target[slot] = array[0]
+                issue = _signal(2 * (slot - member.first + 1) + buffer)
+            else:
+                rows = one if state.actions.loose else [state.actions.row(one, (), 0)]
+                issue = _send(messages.Step([slot], rows, buffer))
+            done = partial(_stepped_one, state, slot, buffer, one, self._next_step)
+            self.flying[slot] = crew.ask(member, issue, "stepping", "step", done)
+
+    def recv(self, wanted: int, ordered: bool) -> tuple[list[int], dict[str, Any]]:
+        """Wait for `wanted` of the slots that were sent; return which, and their infos by row."""
+        requests = list(self.flying.values())
+        self._stuck = "a recv was interrupted or failed"
+        self.crew.settle(requests[:wanted] if ordered else requests, ready=wanted)
+        slots = [slot for slot, request in self.flying.items() if request.finished][:wanted]
+        taken = [self.flying.pop(slot) for slot in slots]
+        for request in taken:
+            if request.error is not None:
+                raise request.error
+        self._stuck = None
+        self._begin_episodes(slot for slot in slots if self._began(slot))
+        pieces = []
+        for row, request in enumerate(taken):
+            infos = None if request.value is None else request.value.infos
+            if infos is not None:
+                entries = infos if isinstance(infos, list) else infos.entries()
+                pieces.append([(row, info) for _, info in entries])
+        return slots, merge(pieces, len(slots))
+
+    def _began(self, slot: int) -> bool:
+        """Whether the slot's last step was one that began an episode."""
+        buffer = self.state.buffer_of(slot)
+        if self._next_step:
+            buffer = 1 - buffer
+        elif not self._same_step:
+            return False
+        buffers = self.state.buffers
+        return bool(buffers.terminated[buffer][slot] or buffers.truncated[buffer][slot])
+
+    def gather(self, slots: Sequence[int]) -> tuple[list[Array], Array, Array, Array]:
+        """Return copies of the last rows of `slots`: observations, rewards and both flags."""
+        b, rows = self.state.buffers, np.asarray(slots, np.intp)
+        which = np.array([self.state.buffer_of(slot) for slot in slots])
+
+        def pick(arrays: Sequence[Array]) -> Array:
+            picked = arrays[0][rows]
+            picked[which == 1] = arrays[1][rows[which == 1]]
+            return picked
+
+        leaves = range(len(self.state.observations.fixed))
+        observations = [pick([b.observations[0][leaf], b.observations[1][leaf]]) for leaf in leaves]
+        return observations, pick(b.rewards), pick(b.terminated), pick(b.truncated)
+
+    # ---- the rest ----
+
+    def ask_all(self, message: object, doing: str) -> tuple[Any, ...]:
+        """Send all workers the same message and return one result a slot."""
+        self.check_idle()
+        return tuple(value for part in self.crew.tell(lambda _: message, doing, "step") for value in part)
+
+    def set_attr(self, name: str, values: Sequence[Any]) -> None:
+        """Set an attribute in every world."""
+        self.check_idle()
+        self.crew.tell(
+            lambda m: messages.SetAttr(name, list(values[m.first : m.first + m.count])), f"setting {name!r}", "step"
+        )
+        self.state.history.attribute_set(name, values)
+
+    def set_tasks(self, tasks: TaskSource | Sequence[Any]) -> None:
+        """Use another source of tasks for all episodes that begin from now on."""
+        self.check_idle()
+        state = self.state
+        if not state.has_tasks:
+            raise UsageError("tasks can be replaced only where there are some; pass tasks=... to make_vec")
+        state.set_tasks(tasks)
+        if self._stuck is None:
+            coming = {slot: int(state.episodes[slot]) + 1 for slot in self.everyone}
+            self.crew.tell(
+                lambda m: messages.NextTasks({s: {coming[s]: state.task(s, coming[s])} for s in m.slots}),
+                "taking tasks",
+                "step",
+            )
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the vector environment is closed; make a new one")
+
+    def check_idle(self) -> None:
+        """Raise unless something other than a step can be asked now."""
+        self.check_open()
+        if self.flying:
+            raise UsageError(f"every step that was sent must be received first, {len(self.flying)} are under way")
+        if self._stuck is not None and self._stuck is not _NOT_RESET:
+            raise ResetNeeded(f"the environments must be reset, because {self._stuck}")
+
+    def check_steppable(self) -> None:
+        """Raise unless all slots can be stepped now."""
+        if self._stuck is not None or self.flying or self._closed:
+            self.check_idle()
+            raise ResetNeeded(f"the environments must be reset before they are stepped, because {self._why_stuck()}")
+
+    def check_ids(self, slots: Sequence[int]) -> None:
+        """Raise unless these slots can be sent now."""
+        self.check_open()
+        if self._stuck is not None:
+            raise ResetNeeded(f"the environments must be reset before they are stepped, because {self._stuck}")
+        for slot in slots:
+            if not 0 <= slot < self.count:
+                raise UsageError(f"ids must be from 0 to {self.count - 1}, got {slot}")
+            if slot in self.flying:
+                raise UsageError(f"an environment must be received before it is sent again, slot {slot} was not")
+        if len(set(slots)) != len(slots):
+            raise UsageError(f"ids must be different, got {list(slots)}")
+
+    def _why_stuck(self) -> str:
+        return self._stuck or "steps are under way"
+
+    def close(self) -> None:
+        """End the workers; may be called twice."""
+        self._closed = True
+        try:
+            self.crew.close()
+        finally:
+            if self._lease is not None:
+                self._lease.release()
+
+
+def _signal(code: int) -> Issue:
+    return lambda worker: worker.signal(code)
+
+
+def _send(message: object) -> Issue:
+    by_value = not isinstance(message, messages.Step)
+    return lambda worker: worker.send(message, by_value=by_value)
+
+
+def _stepped_one(
+    state: SlotState, slot: int, buffer: int, actions: list[Any], next_step: bool, extras: Extras | None
+) -> None:
+    """Take in the step of one slot. A function of the state alone: requests must not keep an engine alive."""
+    old = state.buffer_of(slot)
+    b = state.buffers
+    state.history.stepped(actions, [slot])
+    state.take(extras, buffer, [slot])
+    state.own_buffer[slot] = buffer
+    state.counts.episodes += int(b.terminated[buffer][slot] or b.truncated[buffer][slot])
+    state.counts.steps += 1 - int(next_step and bool(b.terminated[old][slot] or b.truncated[old][slot]))
+
+

@@ -1,0 +1,228 @@
+"""make_vec: from an id or a factory to a running vector environment."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gymnasium.vector import AutoresetMode
+
+from stretto.adapters.gymnasium import makers as makers_of
+from stretto.budget import CpuBudget, default_budget
+from stretto.envs.backends import PROCESS, SERIAL, Backend, backend_named
+from stretto.envs.choice import Choice, choose
+from stretto.envs.crew import Crew, Limits
+from stretto.envs.engine import Engine
+from stretto.envs.group import GroupSettings, Maker
+from stretto.envs.layout import SpaceLayout, same_space
+from stretto.envs.messages import Attach, Built
+from stretto.envs.multiagent import MultiAgentVectorEnv
+from stretto.envs.service import Buffers, GroupFactory, array_shapes
+from stretto.envs.state import SlotState, TaskSource
+from stretto.envs.vector import VectorEnv
+from stretto.errors import FewerWorkers, InvalidLayout, InvalidSpace, ResourceError, UsageError
+from stretto.workers.arena import lay_out
+
+SPIN_SECONDS = 100e-6
+"""How long both sides look at shared memory before they sleep, where every process has a core."""
+
+
+def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name and a default here
+    id_or_factory: Any,
+    num_envs: int = 1,
+    *,
+    backend: str = "auto",
+    transport: str = "shared",
+    workers: int | None = None,
+    isolate: bool = False,
+    env_kwargs: dict[str, Any] | None = None,
+    wrappers: Sequence[Callable[[Any], Any]] = (),
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    tasks: TaskSource | Sequence[Any] | None = None,
+    episode_seeds: bool = False,
+    global_rng: str = "auto",
+    checks: str = "first",
+    start_timeout: float | None = 60.0,
+    reset_timeout: float | None = 60.0,
+    step_timeout: float | None = 60.0,
+    on_crash: str = "replay",
+    max_restarts: int = 3,
+    replay_limit: int = 100_000,
+    copy: bool = True,
+    budget: CpuBudget | None = None,
+) -> VectorEnv | MultiAgentVectorEnv:
+    """Run `num_envs` environments at once, and give the same answer however that is done.
+
+    Args:
+        id_or_factory: a registered id (also `module:Name-v0`), an `EnvSpec`, a function that returns an environment, or
+            a list of `num_envs` such functions whose environments have equal spaces.
+        num_envs: how many environments there are.
+        backend: `"serial"`, `"thread"`, `"process"`, or `"auto"`, which measures one environment and chooses.
+        transport: how arrays travel between processes: `"shared"` memory or `"message"`.
+        workers: how many step environments; the caller is one of them unless `isolate`. Default: the free cores.
+        isolate: keep every environment out of the caller's process, so that each can be killed and recovered.
+        env_kwargs: passed to the environment's constructor.
+        wrappers: applied to each environment, the first one innermost.
+        autoreset_mode: when an environment whose episode is over is reset, as Gymnasium defines it.
+        tasks: `(slot, episode, stream) -> task`, or a sequence to draw from; passed to each reset as
+            `options={"task": task}`.
+        episode_seeds: seed every episode by its own key, so that it does not depend on the one before.
+        global_rng: `"private"` gives every environment its own copies of the global random generators, `"shared"`
+            none, `"auto"` those that it is seen to draw from.
+        checks: whether what environments return fits their spaces: `"first"` (their first steps), `"always"`, `"off"`.
+        start_timeout, reset_timeout, step_timeout: seconds for one environment to be built, reset and stepped; `None`
+            for no limit. Off under a debugger.
+        on_crash: what becomes of the episodes of a worker that died: `"replay"`, `"truncate"` or `"raise"`.
+        max_restarts: how often in a row a worker may die before it is given up.
+        replay_limit: how many steps of an episode are kept for a replay.
+        copy: whether arrays are copied; if not, they are overwritten by the second step after.
+        budget: the cores to draw on; default: those of this process.
+
+    Returns:
+        A `VectorEnv`, or a `MultiAgentVectorEnv` for PettingZoo's parallel environments.
+    """
+    mode = _mode(autoreset_mode)
+    _check_words(transport=(transport, ("shared", "message")), on_crash=(on_crash, ("replay", "truncate", "raise")))
+    _check_words(checks=(checks, ("first", "always", "off")), global_rng=(global_rng, ("auto", "private", "shared")))
+    if not isinstance(num_envs, int) or num_envs < 1:
+        raise InvalidLayout(f"num_envs must be at least 1, got {num_envs!r}")
+    makers = makers_of(id_or_factory, num_envs, env_kwargs, wrappers)
+    budget = budget or default_budget()
+    chosen = _choose(backend, workers, makers, budget, isolate)
+    traced = _debugger_attached()
+    limits = Limits(
+        *(None if traced else seconds for seconds in (start_timeout, reset_timeout, step_timeout)), on_crash, max_restarts
+    )
+    group = GroupSettings(mode, episode_seeds, global_rng, checks)
+    crew, built, chosen = _start(makers, chosen, group, limits, budget, isolate)
+    try:
+        state = _state(crew, built, num_envs, replay_limit, shared=transport == "shared")
+        state.set_tasks(tasks)
+    except BaseException:
+        crew.close()
+        raise
+    engine = Engine(
+        crew,
+        state,
+        autoreset_mode=mode,
+        episode_seeds=episode_seeds,
+        shared=transport == "shared",
+        lease=budget.lease(chosen.workers),
+    )
+    present = VectorEnv if built.agents is None else MultiAgentVectorEnv
+    return present(engine, built, mode, copy=copy, choice=chosen.reason)
+
+
+def _mode(mode: AutoresetMode | str) -> AutoresetMode:
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        known = ", ".join(repr(m.value) for m in AutoresetMode)
+        raise UsageError(f"autoreset_mode must be one of {known}, got {mode!r}") from None
+
+
+def _check_words(**words: tuple[str, tuple[str, ...]]) -> None:
+    for name, (value, known) in words.items():
+        if value not in known:
+            raise UsageError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+
+
+def _choose(backend: str, workers: int | None, makers: Sequence[Maker], budget: CpuBudget, isolate: bool) -> Choice:
+    count = len(makers)
+    if workers is not None and not 1 <= workers <= count:
+        raise InvalidLayout(
+            f"workers must be from 1 to the number of environments, got {workers} workers for {count} environments; "
+            f"pass workers={count} or fewer"
+        )
+    if backend == "auto":
+        chosen = choose(makers[0], count, workers or budget.free, isolate=isolate)
+        if workers is None or chosen.workers == workers:
+            return chosen
+        if chosen.backend is SERIAL and workers == 1:
+            return chosen
+        return Choice(PROCESS, workers, f"process with {workers} workers, because that many were asked for")
+    row = backend_named(backend)
+    if row is SERIAL:
+        if isolate:
+            raise UsageError("isolate=True needs another process, got backend='serial'; use 'process' or 'auto'")
+        if workers not in (None, 1):
+            raise InvalidLayout(f"the serial backend has one worker, the caller, got workers={workers}")
+        return Choice(row, 1, "serial, because it was asked for")
+    workers = workers or min(count, budget.free)
+    return Choice(row, workers, f"{row} with {workers} workers, because it was asked for")
+
+
+def _start(
+    makers: Sequence[Maker], chosen: Choice, group: GroupSettings, limits: Limits, budget: CpuBudget, isolate: bool
+) -> tuple[Crew, Built, Choice]:
+    """Start the workers; with fewer than chosen if the machine does not allow as many."""
+    workers = chosen.workers
+    while True:
+        crew = Crew(chosen.backend, limits, spin_seconds=_spin(chosen.backend, workers, budget))
+        try:
+            shares = _shares(makers, workers, group)
+            inline = None if isolate else len(shares) - 1
+            built: list[Built] = crew.start(shares, inline)
+            _check_equal(built, shares)
+            if workers != chosen.workers:
+                reason = f"{chosen.backend} with {workers} workers: the machine does not allow {chosen.workers}"
+                warnings.warn(FewerWorkers(reason), stacklevel=4)
+                chosen = Choice(chosen.backend, workers, reason)
+            return crew, built[0], chosen
+        except ResourceError:
+            crew.close()
+            started = sum(1 for member in crew.members if member.index in crew.ever_started)
+            fewer = min(workers - 1, max(started, 0 if isolate else 1))
+            if fewer < 1:
+                raise
+            workers = fewer
+        except BaseException:
+            crew.close()
+            raise
+
+
+def _shares(makers: Sequence[Maker], workers: int, group: GroupSettings) -> list[GroupFactory]:
+    """Split the slots evenly; the last worker, which may be the caller, has the smaller share."""
+    least, more = divmod(len(makers), workers)
+    shares, first = [], 0
+    for index in range(workers):
+        count = least + (index < more)
+        shares.append(GroupFactory(list(makers[first : first + count]), first, group))
+        first += count
+    return shares
+
+
+def _spin(backend: Backend, workers: int, budget: CpuBudget) -> float:
+    spare = backend.crosses_processes and workers <= budget.free
+    return SPIN_SECONDS if spare else 0.0
+
+
+def _check_equal(built: Sequence[Built], shares: Sequence[GroupFactory]) -> None:
+    for one, share in zip(built, shares, strict=True):
+        for name in ("observation_space", "action_space"):
+            if not same_space(getattr(one, name), getattr(built[0], name)):
+                raise InvalidSpace(
+                    f"all environments of a vector must have the same {name}, got {getattr(one, name)} in slot "
+                    f"{share.first} and {getattr(built[0], name)} in slot 0; wrap them so that they agree"
+                )
+
+
+def _state(crew: Crew, built: Built, count: int, replay_limit: int, *, shared: bool) -> SlotState:
+    """Lay out the arrays and tell the workers where they are."""
+    observations, actions = SpaceLayout(built.observation_space), SpaceLayout(built.action_space)
+    state = SlotState(observations, actions, count, replay_limit)
+    fields, size = lay_out(array_shapes(observations, actions, count))
+    crew.arena.allocate(size)
+    state.buffers = Buffers.of(crew.arena.view(fields), len(observations.fixed))
+    crew.attach(Attach(fields if shared else None, count), state)
+    return state
+
+
+def _debugger_attached() -> bool:
+    """Whether somebody steps through this program, and takes as long as they like."""
+    if sys.gettrace() is not None:
+        return True
+    monitoring = getattr(sys, "monitoring", None)
+    return monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID) is not None

@@ -1,0 +1,162 @@
+"""What a vector environment and the groups of its workers say to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+
+from stretto.envs.infos import Infos
+from stretto.workers.arena import Field
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A group's worlds exist: what they have in common, and the agents where there are several."""
+
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+    metadata: dict[str, Any]
+    render_mode: str | None
+    spec: EnvSpec | None
+    agents: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """Where the arrays lie in the arena; `fields` is `None` where they travel as messages."""
+
+    fields: list[Field] | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResetSlot:
+    """How to reset one slot.
+
+    `entropy` seeds the private generators where no seed was ever given. `generator` is the state of the world's own
+    `np_random` to begin with, `globals` that of its private generators: both only when an episode is restored.
+    """
+
+    slot: int
+    seed: int | None
+    options: dict[str, Any] | None
+    episode: int = 0
+    slot_seed: int | None = None
+    entropy: int = 0
+    tasks: Mapping[int, Any] = field(default_factory=dict)
+    generator: dict[str, Any] | None = None
+    globals: dict[str, Any] | None = None
+    restoring: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Reset these slots and write their observations into `buffer`."""
+
+    slots: list[ResetSlot]
+    buffer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Step these slots (`None`: all) with these actions; used where actions do not lie in shared memory."""
+
+    slots: list[int] | None
+    actions: Any
+    buffer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Call a method of every world (or read an attribute that is no method)."""
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SetAttr:
+    """Set an attribute, one value a slot of the group."""
+
+    name: str
+    values: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class MapWorlds:
+    """Run `function(env)` beside each world."""
+
+    function: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NextTasks:
+    """Tasks of coming episodes: slot -> episode -> task."""
+
+    tasks: dict[int, dict[int, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A point from which a slot can be restored: just before an episode's reset, asked for or automatic."""
+
+    slot: int
+    episode: int
+    seed: int | None
+    generator: dict[str, Any] | None
+    globals: dict[str, Any] | None
+    automatic: bool
+
+
+@dataclass(slots=True)
+class Extras:
+    """What a reset or a step has to say beside its arrays.
+
+    `objects`: (leaf number, slot, value) of leaves without a fixed size. `arrays`: everything, where nothing is shared.
+    """
+
+    infos: Infos = None
+    objects: list[tuple[int, int, Any]] = field(default_factory=list)
+    origins: list[Origin] = field(default_factory=list)
+    arrays: list[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SlotPlan:
+    """How to bring one slot to where it was.
+
+    `events` are what happened after `origin`, in order: ("step", action), ("call", Call) or ("set", name, value).
+    `expected` is the last row that the caller saw: observation, reward, terminated, truncated; `None`: nothing to
+    compare with. `lost_seed` seeds the next episode if the slot cannot be restored, `reason` says why where that
+    is known beforehand, and `last` is the observation to end the lost episode with.
+    """
+
+    slot: int
+    attempts: Sequence[tuple[ResetSlot, list[Any]]]
+    before: list[Any]
+    expected: tuple[Any, float, bool, bool] | None
+    last: Any
+    lost_seed: int
+    lost_episode: int
+    tasks: Mapping[int, Any]
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Bring these slots to where they were."""
+
+    plans: list[SlotPlan]
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """How that went: steps replayed, and the slots that could not be restored with the reason."""
+
+    replayed: int
+    lost: dict[int, str]

@@ -1,0 +1,211 @@
+"""MultiAgentVectorEnv: many parallel environments, observed and acted on by agent."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from stretto.adapters.pettingzoo import Kind
+from stretto.envs import messages
+from stretto.envs.actions import ActionGate
+from stretto.envs.calls import WorldCalls
+from stretto.envs.engine import Engine
+from stretto.envs.layout import Array
+from stretto.envs.messages import Built
+from stretto.envs.vector import chosen_slots, slot_seeds
+from stretto.errors import InvalidAction
+
+
+class AgentBatch(dict[str, Any]):
+    """Values by agent, each of shape `(num_envs, ...)`.
+
+    `blocks` has the same memory by kind, `(num_envs, agents of the kind, ...)`, for policies that batch over agents.
+    """
+
+    blocks: tuple[Any, ...] = ()
+
+
+class MultiAgentStep(NamedTuple):
+    """What a step of all environments gives, by agent; a `mask` row is true where the agent can act next."""
+
+    observations: AgentBatch
+    rewards: AgentBatch
+    terminations: AgentBatch
+    truncations: AgentBatch
+    infos: dict[str, Any]
+
+
+class MultiAgentVectorEnv(WorldCalls):
+    """Parallel environments stepped by workers, one of which is the caller unless they are isolated.
+
+    `observations[agent]` has shape `(num_envs, ...)`. `mask[agent]` says in which environments the agent can act
+    next; an agent that died in this step still has its last observation, reward and flags, and zeros from the
+    next step on. An environment is reset when no agent is left in it.
+
+    Attributes:
+        choice: what runs the environments, and why, in one sentence.
+        mask: who can act next, by agent; `mask.blocks[0]` has all agents, `(num_envs, num_agents)`.
+    """
+
+    def __init__(self, engine: Engine, built: Built, mode: AutoresetMode, *, copy: bool, choice: str) -> None:
+        self._engine = engine
+        self._copy = copy
+        self._mode = mode
+        self.choice = choice
+        self.num_envs = engine.count
+        self.closed = False
+        self.kinds: list[Kind] = built.agents
+        self.possible_agents = [agent for kind in self.kinds for agent in kind.agents]
+        self.metadata = {**built.metadata, "autoreset_mode": mode}
+        self.render_mode = built.render_mode
+        self._kind_of = {agent: (k, j) for k, kind in enumerate(self.kinds) for j, agent in enumerate(kind.agents)}
+        self._row_of = {agent: i for i, agent in enumerate(self.possible_agents)}
+        self._gate = ActionGate(engine.state.actions)
+        self.mask = AgentBatch()
+        self._finalizer = weakref.finalize(self, engine.close)
+
+    def single_observation_space(self, agent: str) -> spaces.Space[Any]:
+        """The space of one agent's observation in one environment."""
+        return self.kinds[self._kind_of[agent][0]].observation_space
+
+    def single_action_space(self, agent: str) -> spaces.Space[Any]:
+        """The space of one agent's action in one environment."""
+        return self.kinds[self._kind_of[agent][0]].action_space
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        """The space of one agent's observations in all environments."""
+        return batch_space(self.single_observation_space(agent), self.num_envs)
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        """The space of one agent's actions in all environments."""
+        return batch_space(self.single_action_space(agent), self.num_envs)
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[AgentBatch, dict[str, Any]]:
+        """Reset all environments, or those where `options["reset_mask"]` is true."""
+        slots, options = chosen_slots(options, self.num_envs)
+        infos = self._engine.reset(slot_seeds(seed, self.num_envs), options, slots)
+        value = self._value()
+        self.mask = self._by_agent(value["alive"])
+        return self._observations(value), infos
+
+    def step(self, actions: Mapping[str, Any]) -> MultiAgentStep:
+        """Step every environment. `actions[agent]` has a row for each; agents that are nowhere alive may be left out."""
+        engine = self._engine
+        engine.check_steppable()
+        engine.state.align()
+        admitted = self._gate.admit(self._packed(actions), engine.everyone)
+        infos = engine.step(admitted)
+        value = self._value()
+        self._keep_what_ended(value, infos)
+        self.mask = self._by_agent(value["alive"])
+        return MultiAgentStep(
+            self._observations(value),
+            self._by_agent(value["reward"]),
+            self._by_agent(value["terminated"]),
+            self._by_agent(value["truncated"]),
+            infos,
+        )
+
+    def _packed(self, actions: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Lay the actions by agent into one block a kind."""
+        unknown = set(actions) - set(self.possible_agents)
+        if unknown:
+            raise InvalidAction(f"actions must be by agent, one of {self.possible_agents}, got {sorted(unknown)}")
+        return tuple(
+            _stack(
+                kind.action_space, [actions.get(agent, self._absent(agent)) for agent in kind.agents], self.num_envs
+            )
+            for kind in self.kinds
+        )
+
+    def _absent(self, agent: str) -> Any:
+        alive = self.mask[agent] if self.mask else np.ones(self.num_envs, bool)
+        if alive.any():
+            slot = int(np.flatnonzero(alive)[0])
+            raise InvalidAction(f"every agent that is alive must act, {agent!r} is alive in slot {slot} and has no action")
+        return None
+
+    def _value(self) -> dict[str, Any]:
+        state = self._engine.state
+        arrays = state.buffers.observations[state.buffer]
+        if self._copy:
+            arrays = [array.copy() for array in arrays]
+        value: dict[str, Any] = state.observations.batch(arrays, state.objects)
+        crashed = state.buffers.truncated[state.buffer]  # the world itself never sets it: its worker died
+        if crashed.any():
+            value = {**value, "truncated": value["truncated"] | (crashed[:, None] & value["alive"])}
+            value["alive"] = value["alive"] & ~crashed[:, None]
+        return value
+
+    def _keep_what_ended(self, value: dict[str, Any], infos: dict[str, Any]) -> None:
+        """With same-step autoreset the rows are of the new episode; rewards and flags are of the step that ended one."""
+        if self._mode is AutoresetMode.SAME_STEP and "final_obs" in infos:
+            for name in ("reward", "terminated", "truncated"):
+                value[name] = value[name].copy()
+                for slot in np.flatnonzero(infos["_final_obs"]):
+                    value[name][slot] = infos["final_obs"][slot][name]
+
+    def _observations(self, value: dict[str, Any]) -> AgentBatch:
+        batch = AgentBatch()
+        for agent, (k, j) in self._kind_of.items():
+            batch[agent] = _column(self.kinds[k].observation_space, value["blocks"][k], j)
+        batch.blocks = value["blocks"]
+        return batch
+
+    def _by_agent(self, array: Array) -> AgentBatch:
+        batch = AgentBatch({agent: array[:, i] for agent, i in self._row_of.items()})
+        batch.blocks = (array,)
+        return batch
+
+    def state(self) -> Array:
+        """Return the global state of every environment, stacked."""
+        return np.stack(self._engine.ask_all(messages.Call("state", (), {}), "reading the state"))
+
+    def close(self) -> None:
+        """End the workers and give back their memory; may be called twice."""
+        if not self.closed:
+            self.closed = True
+            self._finalizer.detach()
+            self._engine.close()
+
+
+def _column(space: spaces.Space[Any], block: Any, j: int) -> Any:
+    """Return the values of agent number `j` of a block, for all environments."""
+    if isinstance(space, spaces.Dict):
+        return {key: _column(part, block[key], j) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_column(part, block[i], j) for i, part in enumerate(space.spaces))
+    if isinstance(block, np.ndarray):
+        return block[:, j]
+    return block[j]
+
+
+def _stack(space: spaces.Space[Any], columns: list[Any], count: int) -> Any:
+    """Lay columns of actions, one an agent, side by side; an agent without actions gets ones that are ignored."""
+    if isinstance(space, spaces.Dict):
+        return {
+            key: _stack(part, [None if c is None else c[key] for c in columns], count)
+            for key, part in space.spaces.items()
+        }
+    if isinstance(space, spaces.Tuple):
+        return tuple(
+            _stack(part, [None if c is None else c[i] for c in columns], count) for i, part in enumerate(space.spaces)
+        )
+    filler = np.stack([_any_action(space)] * count)
+    return np.stack([filler if column is None else np.asarray(column) for column in columns], axis=1)
+
+
+def _any_action(space: spaces.Space[Any]) -> Any:
+    if isinstance(space, spaces.Discrete):
+        return np.int64(space.start)
+    if isinstance(space, spaces.MultiDiscrete):
+        return np.asarray(space.start)
+    return np.zeros(space.shape or (), space.dtype)

@@ -1,0 +1,221 @@
+"""SlotState: what the caller knows of every slot: the arrays, the history, the tasks, the counters."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stretto.envs.history import History
+from stretto.envs.layout import Array, SpaceLayout
+from stretto.envs.messages import Extras, ResetSlot, Restored, SlotPlan
+from stretto.envs.service import Buffers
+from stretto.errors import SlotTruncated
+from stretto.seeding import SeedTree
+
+TaskSource = Callable[[int, int, np.random.Generator], Any]
+"""`(slot, episode, stream) -> task`: a function of these alone, so that it does not matter who asks when."""
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counts since construction. `steps` are real ones: a step that only resets is none."""
+
+    steps: int = 0
+    episodes: int = 0
+    restarts: int = 0
+    replayed_steps: int = 0
+    truncations: int = 0
+
+
+class SlotState:
+    """Everything about the slots that must outlive a worker."""
+
+    def __init__(self, observations: SpaceLayout, actions: SpaceLayout, count: int, replay_limit: int) -> None:
+        self.observations, self.actions, self.count = observations, actions, count
+        self.history = History(count, actions, replay_limit)
+        self.objects: list[list[Any]] = [[None] * count for _ in observations.loose]
+        self.counts = Statistics()
+        self.entropy = secrets.randbits(62)
+        self.slot_seeds: list[int | None] = [None] * count
+        self.last_reset: list[ResetSlot | None] = [None] * count
+        self.episodes = np.zeros(count, np.int64)
+        self.buffer = 0
+        self.own_buffer: dict[int, int] = {}
+        self._tasks: TaskSource | None = None
+        self._given: list[dict[int, Any]] = [{} for _ in range(count)]
+        self.buffers: Buffers
+
+    # ---- arrays ----
+
+    def buffer_of(self, slot: int) -> int:
+        """The buffer that holds the slot's last row."""
+        return self.own_buffer.get(slot, self.buffer)
+
+    def align(self) -> None:
+        """Bring the last rows of all slots into one buffer, after slots were stepped one by one."""
+        for slot, buffer in self.own_buffer.items():
+            if buffer != self.buffer:
+                self.copy_rows([slot], buffer, self.buffer)
+        self.own_buffer.clear()
+
+    def copy_rows(self, slots: Sequence[int], source: int, target: int) -> None:
+        """Copy rows from one buffer to the other."""
+        b, rows = self.buffers, list(slots)
+        for a in range(len(self.observations.fixed)):
+            b.observations[target][a][rows] = b.observations[source][a][rows]
+        for arrays in (b.rewards, b.terminated, b.truncated):
+            arrays[target][rows] = arrays[source][rows]
+
+    def take(self, extras: Extras | None, buffer: int, slots: Sequence[int] | slice) -> None:
+        """Take in what came beside the arrays, and the arrays themselves where they were sent."""
+        if extras is None:
+            return
+        for leaf, slot, value in extras.objects:
+            self.objects[leaf][slot] = value
+        if extras.arrays is not None:
+            b = self.buffers
+            targets = [*b.observations[buffer], b.rewards[buffer], b.terminated[buffer], b.truncated[buffer]]
+            for target, rows in zip(targets, extras.arrays, strict=True):
+                target[slots] = rows
+        for origin in extras.origins:
+            how = self.last_reset[origin.slot]
+            assert how is not None
+            self.history.recorded(origin, how)
+
+    # ---- resets and tasks ----
+
+    def plan_reset(
+        self, seeds: Sequence[int | None], options: dict[str, Any] | None, slots: Iterable[int], episode_seeds: bool
+    ) -> list[ResetSlot]:
+        """Say how each of these slots is to be reset. A seed begins a new count of episodes."""
+        plans = []
+        for slot in slots:
+            seed = seeds[slot]
+            if seed is None and episode_seeds and self.slot_seeds[slot] is None:
+                seed = SeedTree(self.entropy).child("slot", slot).seed()
+            if seed is not None:
+                self.slot_seeds[slot] = seed
+                self.episodes[slot] = 0
+                self._given[slot].clear()
+            elif self.last_reset[slot] is not None:
+                self.episodes[slot] += 1
+            episode = int(self.episodes[slot])
+            how = ResetSlot(
+                slot=slot,
+                seed=seed,
+                options=options,
+                episode=episode,
+                slot_seed=seed,
+                entropy=self.entropy,
+                tasks={number: self.task(slot, number) for number in (episode, episode + 1)} if self._tasks else {},
+            )
+            plans.append(how)
+        return plans
+
+    def set_tasks(self, source: TaskSource | Sequence[Any] | None) -> None:
+        """Use another source from now on; episodes that have begun keep their task."""
+        if source is None or callable(source):
+            self._tasks = source
+        else:
+            choices = list(source)
+            self._tasks = lambda slot, episode, stream: choices[stream.integers(len(choices))]
+        for slot, given in enumerate(self._given):
+            self._given[slot] = {e: task for e, task in given.items() if e <= self.episodes[slot]}
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether there is a source of tasks."""
+        return self._tasks is not None
+
+    def task(self, slot: int, episode: int) -> Any:
+        """Return the task of an episode; asked again, the same."""
+        given = self._given[slot]
+        if episode not in given:
+            assert self._tasks is not None
+            seed = self.slot_seeds[slot]
+            tree = SeedTree(self.entropy).child("slot", slot) if seed is None else SeedTree(seed)
+            given[episode] = self._tasks(slot, episode, tree.child("task", episode).generator())
+            for old in [number for number in given if number < episode - 1_000]:
+                del given[old]
+        return given[episode]
+
+    def began(self, slots: Iterable[int]) -> dict[int, dict[int, Any]]:
+        """Note that these slots began their next episode; return the tasks of the ones after, to be sent ahead."""
+        ahead: dict[int, dict[int, Any]] = {}
+        for slot in slots:
+            self.episodes[slot] += 1
+            if self._tasks is not None:
+                number = int(self.episodes[slot]) + 1
+                ahead[slot] = {number: self.task(slot, number)}
+        return ahead
+
+    # ---- what the crew asks for when a worker has died ----
+
+    def seed_of(self, slot: int) -> int | None:
+        """The seed of the slot's last seeded reset."""
+        return self.slot_seeds[slot]
+
+    def plans(self, slots: Iterable[int], replay: bool) -> list[SlotPlan]:
+        """Say how to bring slots of a new worker to where they were."""
+        return [self._plan(slot, replay) for slot in slots]
+
+    def _plan(self, slot: int, replay: bool) -> SlotPlan:
+        history = self.history
+        was_reset = history.was_reset[slot]
+        attempts = history.attempts(slot) if replay else []
+        reason = None
+        if was_reset and not attempts:
+            reason = "its worker died"
+            if replay and history.overrun[slot]:
+                reason += " more than replay_limit steps after the last point from which it can be restored"
+        b, buffer = self.buffers, self.buffer_of(slot)
+        last = self.observations.row(b.observations[buffer], self.objects, slot) if was_reset else None
+        expected = None
+        if was_reset:
+            flags = bool(b.terminated[buffer][slot]), bool(b.truncated[buffer][slot])
+            expected = (last, float(b.rewards[buffer][slot]), *flags)
+        root = self.slot_seeds[slot] if self.slot_seeds[slot] is not None else self.entropy
+        episode = int(self.episodes[slot])
+        if self._tasks is None:
+            tasks = {}
+        else:
+            first = attempts[-1][0].episode if attempts else episode
+            tasks = {number: self.task(slot, number) for number in range(first, episode + 2)}
+        return SlotPlan(
+            slot=slot,
+            attempts=[(_with_tasks(how, tasks), events) for how, events in attempts],
+            before=history.before(slot),
+            expected=expected,
+            last=last,
+            lost_seed=SeedTree(root or 0).child("lost", slot, episode, history.end).seed(),
+            lost_episode=episode,
+            tasks=tasks,
+            reason=reason,
+        )
+
+    def restarted(self) -> None:
+        """Count a worker that was replaced."""
+        self.counts.restarts += 1
+
+    def restored(self, result: Restored) -> None:
+        """Count what a new worker has restored, and warn of what it could not."""
+        self.counts.replayed_steps += result.replayed
+        self.counts.truncations += len(result.lost)
+        for slot, reason in result.lost.items():
+            warnings.warn(f"the episode of slot {slot} was truncated: {reason}", SlotTruncated, stacklevel=2)
+
+
+
+def _with_tasks(how: ResetSlot, tasks: dict[int, Any]) -> ResetSlot:
+    return dataclasses.replace(how, tasks=tasks) if tasks else how
+
+
+def copied(arrays: Sequence[Array]) -> list[Array]:
+    """Return copies of arrays."""
+    return [array.copy() for array in arrays]

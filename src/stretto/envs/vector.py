@@ -1,0 +1,185 @@
+"""VectorEnv: many environments behind Gymnasium's vector API, and beyond it `send`/`recv` and `map`."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+
+from stretto import trace
+from stretto.envs.actions import ActionGate
+from stretto.envs.calls import WorldCalls
+from stretto.envs.engine import Engine
+from stretto.envs.layout import Array
+from stretto.envs.messages import Built
+from stretto.errors import UsageError
+
+
+class StepResult(NamedTuple):
+    """What a step of all environments gives."""
+
+    observations: Any
+    rewards: Any
+    terminations: Any
+    truncations: Any
+    infos: dict[str, Any]
+
+
+class ReadyResult(NamedTuple):
+    """What `recv` gives: a row for each of `ids`, the environments that were ready."""
+
+    observations: Any
+    rewards: Any
+    terminations: Any
+    truncations: Any
+    infos: dict[str, Any]
+    ids: Array
+
+
+class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
+    """Environments stepped by workers, one of which is the caller unless they are isolated.
+
+    Use `stretto.make_vec`. What Gymnasium's `SyncVectorEnv` promises holds here; results are the same for every
+    backend, transport and number of workers. With `copy=False` arrays are views: they stay as they are through one
+    more step and are overwritten by the second; read them, never write into them.
+
+    Attributes:
+        choice: what runs the environments, and why, in one sentence.
+    """
+
+    def __init__(self, engine: Engine, built: Built, mode: AutoresetMode, *, copy: bool, choice: str) -> None:
+        self._engine = engine
+        self._copy = copy
+        self.choice = choice
+        self.num_envs = engine.count
+        self.spec = built.spec
+        self.metadata = {**built.metadata, "autoreset_mode": mode}
+        self.render_mode = built.render_mode
+        self.single_observation_space = built.observation_space
+        self.single_action_space = built.action_space
+        self.observation_space = batch_space(built.observation_space, self.num_envs)
+        self.action_space = batch_space(built.action_space, self.num_envs)
+        self._gate = ActionGate(engine.state.actions)
+        self._finalizer = weakref.finalize(self, engine.close)
+
+    # ---- Gymnasium's API ----
+
+    def reset(
+        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Reset all environments, or those where `options["reset_mask"]` is true, and return the batch.
+
+        `seed=int` gives slot *i* the seed `seed + i`; a sequence gives each slot its own. After a failure this is
+        how to go on: workers that were given up are started anew.
+        """
+        slots, options = chosen_slots(options, self.num_envs)
+        infos = self._engine.reset(slot_seeds(seed, self.num_envs), options, slots)
+        return self._observations(), infos
+
+    def step(self, actions: Any) -> StepResult:
+        """Step every environment and return the batch of what they gave."""
+        tracing = trace.active
+        began = 0 if tracing is None else time.monotonic_ns()
+        engine = self._engine
+        engine.check_steppable()
+        state = engine.state
+        state.align()
+        infos = engine.step(self._gate.admit(actions, engine.everyone))
+        buffer, b = state.buffer, state.buffers
+        rewards, terminated, truncated = b.rewards[buffer], b.terminated[buffer], b.truncated[buffer]
+        if self._copy:
+            rewards, terminated, truncated = rewards.copy(), terminated.copy(), truncated.copy()
+        if tracing is not None:
+            tracing.add("step", began)
+        return StepResult(self._observations(), rewards, terminated, truncated, infos)
+
+    def _observations(self) -> Any:
+        state = self._engine.state
+        arrays = state.buffers.observations[state.buffer]
+        if self._copy:
+            arrays = [array.copy() for array in arrays]
+        return state.observations.batch(arrays, state.objects)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """End the workers and give back their memory."""
+        self._finalizer.detach()
+        self._engine.close()
+
+    @property
+    def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
+        """The environments' own generators."""
+        return self.get_attr("np_random")
+
+    @property
+    def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
+        """The seeds of the environments' own generators."""
+        return self.get_attr("np_random_seed")
+
+    # ---- beyond it ----
+
+    def send(self, actions: Any, ids: Sequence[int] | Array | None = None) -> None:
+        """Let some environments (default: all) step, and return at once; `recv` gives the results.
+
+        The first call moves the caller's own share of the environments into a worker, so that the caller stays free.
+        With the serial backend there is no other worker: the steps are done in `recv`.
+        """
+        engine = self._engine
+        slots = list(engine.everyone) if ids is None else [int(i) for i in ids]
+        engine.check_ids(slots)
+        engine.send(self._gate.admit(actions, slots), slots)
+
+    def recv(self, ready: int | None = None, *, ordered: bool = False) -> ReadyResult:
+        """Return the steps of the first `ready` environments to finish (default: all that were sent).
+
+        `ordered=True` takes them in the order of sending instead, which makes the results reproducible. The arrays
+        are copies; infos are batched by row.
+
+        Raises:
+            WorkerDied: if a worker exited and could not be recovered.
+        """
+        engine = self._engine
+        engine.check_open()
+        wanted = len(engine.flying) if ready is None else ready
+        if not 0 < wanted <= len(engine.flying):
+            raise UsageError(
+                f"ready must be from 1 to the number of environments that were sent and not received, "
+                f"{len(engine.flying)}, got {wanted}; call send() first"
+            )
+        slots, infos = engine.recv(wanted, ordered)
+        arrays, rewards, terminated, truncated = engine.gather(slots)
+        objects = [[values[slot] for slot in slots] for values in engine.state.objects]
+        observations = engine.state.observations.batch(arrays, objects)
+        return ReadyResult(observations, rewards, terminated, truncated, infos, np.array(slots, np.int64))
+
+
+def slot_seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:
+    """Return the seed of each slot."""
+    if seed is None:
+        return [None] * count
+    if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
+        if seed < 0:
+            raise UsageError(f"seed must not be negative, got {seed}")
+        return [int(seed) + i for i in range(count)]
+    seeds = [None if one is None else int(one) for one in seed]
+    if len(seeds) != count:
+        raise UsageError(f"seeds must be one for each of the {count} environments, got {len(seeds)}")
+    return seeds
+
+
+def chosen_slots(options: dict[str, Any] | None, count: int) -> tuple[list[int], dict[str, Any] | None]:
+    """Return the slots that `options["reset_mask"]` chooses, and the options without it."""
+    if options is None or "reset_mask" not in options:
+        return list(range(count)), options
+    rest = {key: value for key, value in options.items() if key != "reset_mask"}
+    mask = options["reset_mask"]
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (count,) or not mask.any():
+        raise UsageError(
+            f"options['reset_mask'] must be an array of {count} booleans with at least one True, got {mask!r}"
+        )
+    return np.flatnonzero(mask).tolist(), rest

@@ -1,0 +1,143 @@
+"""Every exception and warning that Stretto raises.
+
+    StrettoError
+    ├── UsageError (ValueError)      the caller asked for something that cannot be
+    │   ├── InvalidLayout            numbers of workers and environments that do not fit
+    │   ├── InvalidSpace             spaces that differ between slots, or have no batch
+    │   └── InvalidAction            an action that its space does not contain
+    ├── ClosedError                  used after close()
+    ├── ResetNeeded                  stepped where only a reset can go on
+    ├── ResourceError                the machine has too little memory, processes or descriptors
+    ├── WorldError                   the world (or a function run beside it) is at fault; has a `place`
+    │   ├── WorldFailed              it raised; the remote traceback is in the message
+    │   ├── WorldHung                it did not answer within its limit; its stack is in the message
+    │   └── InvalidOutput            it returned what its space does not allow
+    └── WorkerError
+        ├── WorkerDied               a process exited, again and again or with on_crash="raise"
+        └── LauncherFailed           processes cannot be started at all
+
+    StrettoWarning (UserWarning)
+    ├── SlotTruncated                an episode was lost with its worker
+    └── FewerWorkers                 the machine allows fewer workers than were asked for
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something happened; `None` where it does not apply."""
+
+    doing: str
+    worker: int | None = None
+    slot: int | None = None
+    agent: str | None = None
+    episode: int | None = None
+    step: int | None = None
+    seed: int | None = None
+
+    def __str__(self) -> str:
+        names = ("slot", "worker", "agent", "episode", "step", "seed")
+        known = [f"{name} {value}" for name in names if (value := getattr(self, name)) is not None]
+        return f"while {self.doing} ({', '.join(known)})" if known else f"while {self.doing}"
+
+
+class StrettoError(Exception):
+    """The root of all that Stretto raises."""
+
+
+class UsageError(StrettoError, ValueError):
+    """A value that cannot work; the message has the rule, the value and the remedy."""
+
+
+class InvalidLayout(UsageError):
+    """Numbers of environments and workers that do not fit together."""
+
+
+class InvalidSpace(UsageError):
+    """Spaces that differ between slots, or that cannot be batched."""
+
+
+class InvalidAction(UsageError):
+    """An action that its space does not contain; nothing was sent."""
+
+
+class ClosedError(StrettoError):
+    """The object was used after `close()`."""
+
+
+class ResetNeeded(StrettoError):
+    """The state is unknown after a failure or an interruption; only `reset()` or `close()` can go on."""
+
+
+class ResourceError(StrettoError):
+    """The machine has too little of something, and doing with less would not work."""
+
+
+class WorldError(StrettoError):
+    """A world is at fault; `place` says which one and when."""
+
+    def __init__(self, message: str, place: Place) -> None:
+        super().__init__(message, place)
+        self.message = message
+        self.place = place
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class WorldFailed(WorldError):
+    """A world raised; `remote_traceback` is the text of its traceback."""
+
+    def __init__(self, message: str, place: Place, remote_traceback: str = "") -> None:
+        super().__init__(message, place)
+        self.args = (message, place, remote_traceback)
+        self.remote_traceback = remote_traceback
+
+
+class WorldHung(WorldError):
+    """A world did not answer in time; `stack` is where its Python code stood."""
+
+    def __init__(self, message: str, place: Place, stack: str = "") -> None:
+        super().__init__(message, place)
+        self.args = (message, place, stack)
+        self.stack = stack
+
+
+class InvalidOutput(WorldError):
+    """A world returned a value that its space does not allow."""
+
+
+class WorkerError(StrettoError):
+    """A worker, not the code in it, is at fault."""
+
+
+class WorkerDied(WorkerError):
+    """A worker's process exited and was not, or could not be, recovered."""
+
+    def __init__(self, message: str, place: Place, restarts: int = 0) -> None:
+        super().__init__(message, place, restarts)
+        self.message = message
+        self.place = place
+        self.restarts = restarts
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class LauncherFailed(WorkerError):
+    """The process that starts the workers could not be started."""
+
+
+class StrettoWarning(UserWarning):
+    """The root of all warnings of Stretto."""
+
+
+class SlotTruncated(StrettoWarning):
+    """An episode could not be recovered after its worker died, and was truncated."""
+
+
+class FewerWorkers(StrettoWarning):
+    """The machine allows fewer workers than were asked for; results are the same."""

@@ -1,0 +1,181 @@
+"""Random streams by identity, and private copies of the global generators.
+
+A stream is named by a path (root seed, then strings and numbers), never by who draws from it or when, so that
+results do not depend on the number of workers or on the order in which they finish.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+Key = int | str
+T = TypeVar("T")
+
+SEED_BITS = 31  # fits every generator in use: np.random.seed takes 32 bits, some C libraries a signed int
+
+
+class SeedTree:
+    """A place in the tree of random streams that one root seed opens.
+
+    >>> SeedTree(7).child("episode", 3).seed() == SeedTree(7).child("episode").child(3).seed()
+    True
+    """
+
+    __slots__ = ("_path", "root")
+
+    def __init__(self, root: int, _path: tuple[Key, ...] = ()) -> None:
+        self.root = int(root)
+        self._path = _path
+
+    def child(self, *keys: Key) -> SeedTree:
+        """Return the stream below this one that `keys` name."""
+        return SeedTree(self.root, self._path + keys)
+
+    def entropy(self) -> int:
+        """Return the 128 bits that this place stands for."""
+        # The type and the length stand before each key, so that ("ab", 1) and ("a", "b1") differ.
+        text = "".join(f"{type(key).__name__}:{len(str(key))}:{key};" for key in (self.root, *self._path))
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
+
+    def seed(self) -> int:
+        """Return a seed of 31 bits, for code that wants an int."""
+        return self.entropy() & ((1 << SEED_BITS) - 1)
+
+    def generator(self) -> np.random.Generator:
+        """Return a fresh numpy generator at the start of this stream."""
+        return np.random.Generator(np.random.PCG64(self.entropy()))
+
+    def __repr__(self) -> str:
+        return f"SeedTree({'/'.join(map(str, (self.root, *self._path)))})"
+
+
+def episode_seed(slot_seed: int, episode: int) -> int:
+    """Return the seed of a slot's `episode`: the slot's own for the first, a key of its own for each later one."""
+    return slot_seed if episode == 0 else SeedTree(slot_seed).child("episode", episode).seed()
+
+
+class PrivateGenerators:
+    """Copies of the global `random`, `numpy.random` and torch generators that belong to one world alone.
+
+    `guard(function)` swaps them in around each call. For the first `probation` calls all of them are swapped and
+    watched; after that only those that the world drew from, so that a world which draws from none costs nothing.
+    The probation is counted per world, hence what is found does not depend on how worlds are spread over workers.
+    """
+
+    def __init__(self, tree: SeedTree, probation: int = 16) -> None:
+        self._left = probation
+        self.drawn: set[str] = set()
+        self.reseed(tree)
+
+    def reseed(self, tree: SeedTree) -> None:
+        """Start the private streams anew at `tree`."""
+        self._random = random.Random(tree.child("random").entropy()).getstate()
+        self._numpy = np.random.MT19937(tree.child("numpy").entropy())
+        self._torch_seed = tree.child("torch").seed()
+        self._torch: Any = None
+
+    @property
+    def on_probation(self) -> bool:
+        """Whether it is still open which generators the world draws from."""
+        return self._left > 0
+
+    @property
+    def needed(self) -> bool:
+        """Whether calls have to be guarded from now on."""
+        return self.on_probation or bool(self.drawn)
+
+    def state(self) -> dict[str, Any]:
+        """Return what `set_state` needs to continue the streams from here."""
+        return {
+            "random": self._random,
+            "numpy": self._numpy.state,
+            "torch": self._torch,
+            "torch_seed": self._torch_seed,
+            "left": self._left,
+            "drawn": set(self.drawn),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue the streams from a `state()`."""
+        self._random = state["random"]
+        self._numpy = np.random.MT19937()
+        self._numpy.state = state["numpy"]
+        self._torch, self._torch_seed = state["torch"], state["torch_seed"]
+        self._left, self.drawn = state["left"], set(state["drawn"])
+
+    def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Call `function` with the private generators in place of the global ones."""
+        watched = self.on_probation
+        swaps = [
+            swap
+            for name, swap in (("random", self._swap_random), ("numpy", self._swap_numpy), ("torch", self._swap_torch))
+            if watched or name in self.drawn
+        ]
+        restores = [swap(watched) for swap in swaps]
+        try:
+            return function(*args, **kwargs)
+        finally:
+            for restore in reversed(restores):
+                restore()
+            if watched:
+                self._left -= 1
+
+    def _swap_random(self, watched: bool) -> Callable[[], None]:
+        outer, before = random.getstate(), self._random
+        random.setstate(before)
+
+        def restore() -> None:
+            self._random = random.getstate()
+            random.setstate(outer)
+            if watched and self._random != before:
+                self.drawn.add("random")
+
+        return restore
+
+    def _swap_numpy(self, watched: bool) -> Callable[[], None]:
+        outer = np.random.get_bit_generator()
+        before = _mersenne_words(self._numpy) if watched else None
+        np.random.set_bit_generator(self._numpy)
+
+        def restore() -> None:
+            # A world may itself have set another generator; what it left is its own from now on.
+            self._numpy = np.random.get_bit_generator()  # type: ignore[assignment]
+            np.random.set_bit_generator(outer)
+            if before is not None and _mersenne_words(self._numpy) != before:
+                self.drawn.add("numpy")
+
+        return restore
+
+    def _swap_torch(self, watched: bool) -> Callable[[], None]:
+        # getattr: a half-imported torch (its import is under way further up the stack) has no generator yet.
+        torch = sys.modules.get("torch")
+        generator = getattr(torch, "default_generator", None)
+        if torch is None or generator is None:
+            return lambda: None
+        outer = generator.get_state()
+        if self._torch is None:
+            generator.manual_seed(self._torch_seed)
+        else:
+            generator.set_state(self._torch)
+        before = generator.get_state()
+
+        def restore() -> None:
+            self._torch = generator.get_state()
+            generator.set_state(outer)
+            if watched and not torch.equal(self._torch, before):
+                self.drawn.add("torch")
+
+        return restore
+
+
+def _mersenne_words(generator: Any) -> tuple[int, bytes] | None:
+    state = generator.state
+    if state["bit_generator"] != "MT19937":
+        return None
+    return state["state"]["pos"], state["state"]["key"].tobytes()

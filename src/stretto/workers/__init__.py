@@ -1,0 +1,1 @@
+"""Running code elsewhere; knows nothing of reinforcement learning."""

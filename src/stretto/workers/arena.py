@@ -1,0 +1,111 @@
+"""Arena: a stretch of memory without a name that the caller owns and its workers see, and arrays laid out in it."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import psutil
+
+from stretto.errors import ResourceError
+
+ALIGNMENT = 64  # a cache line: two fields never share one
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One array of a layout."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    offset: int
+
+
+def lay_out(shapes: Sequence[tuple[tuple[int, ...], np.dtype[np.generic]]]) -> tuple[list[Field], int]:
+    """Place arrays one behind the other; return their fields and the bytes that they take together."""
+    fields, offset = [], 0
+    for shape, dtype in shapes:
+        fields.append(Field(shape, dtype, offset))
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        offset += -(-size // ALIGNMENT) * ALIGNMENT
+    return fields, max(offset, ALIGNMENT)
+
+
+class Arena:
+    """Memory that is passed on by descriptor, so that nothing has a name and nothing can leak.
+
+    It starts empty and is given its size once, by the caller, when the spaces are known; workers that were started
+    before see it then. In one process (`shared=False`) it is plain memory.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._memory: mmap.mmap | bytearray | None = None
+
+    @classmethod
+    def create(cls, shared: bool) -> Arena:
+        return cls(anonymous_file("stretto-arrays") if shared else -1)
+
+    def allocate(self, size: int) -> None:
+        """Give the arena its size.
+
+        Raises:
+            ResourceError: if the machine has less memory free than that.
+        """
+        free = psutil.virtual_memory().available
+        if size > free:
+            raise ResourceError(
+                f"the arrays of these environments take {size / 1e9:.1f} GB and must fit into memory, which has "
+                f"{free / 1e9:.1f} GB free; use fewer environments or smaller observations"
+            )
+        if self.fd < 0:
+            self._memory = bytearray(size)
+            return
+        reserve(self.fd, size)
+
+    def view(self, fields: Sequence[Field]) -> list[np.ndarray]:
+        """Return the arrays of a layout; they keep the memory alive."""
+        if self._memory is None:
+            self._memory = mmap.mmap(self.fd, 0)
+        return [np.ndarray(field.shape, field.dtype, self._memory, field.offset) for field in fields]
+
+    def close(self) -> None:
+        """Drop the descriptor; arrays that somebody still holds stay valid."""
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+        self._memory = None
+
+
+def anonymous_file(name: str) -> int:
+    """Return the descriptor of memory without a name (where the system has none: of a file that is unlinked at once)."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name)
+    fd, path = tempfile.mkstemp(prefix=name)
+    os.unlink(path)
+    return fd
+
+
+def reserve(fd: int, size: int) -> None:
+    """Make `fd` `size` bytes long with memory behind every byte: a later lack of it would be a SIGBUS.
+
+    Raises:
+        ResourceError: if there is not that much.
+    """
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, size)
+        else:
+            os.ftruncate(fd, size)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG, errno.EDQUOT):
+            raise
+        raise ResourceError(
+            f"{size / 1e6:.1f} MB of shared memory were asked for and could not be had ({error.strerror}); use fewer "
+            f"environments or raise the limit on shared memory"
+        ) from None

@@ -1,0 +1,124 @@
+"""The inside of a worker process."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import mmap
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from stretto.budget import NATIVE_THREADS_CAP, CpuBudget, set_default_budget
+from stretto.workers.arena import Arena
+from stretto.workers.base import Port, serve
+from stretto.workers.control import HEAD, PLAIN_STORES_PUBLISH, RING, WORKER_ASLEEP, Bell, fence
+from stretto.workers.mail import Disconnected, SocketMail
+from stretto.workers.output import forward_output
+
+STACK_SIGNAL = signal.SIGUSR2
+"""Makes a worker write its Python stack into the file that it shares with the caller."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a worker takes over from its caller before it does anything."""
+
+    index: int
+    environment: dict[str, str]
+    folder: str
+    import_path: list[str]
+    arguments: list[str]
+    log_level: int
+    spin_seconds: float
+
+
+def die_with_parent() -> None:
+    """Let the kernel end this process when its parent dies; where it cannot, look from time to time."""
+    parent = os.getppid()
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+        return
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os.killpg(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=look, daemon=True).start()
+
+
+def run_worker(fds: list[int]) -> None:
+    """Serve the caller at the other end of `fds` until told to stop."""
+    with contextlib.suppress(PermissionError):  # the launcher did it already
+        os.setpgid(0, 0)
+    die_with_parent()
+    mail_fd, control_fd, arena_fd, bell_fd, caller_bell_fd, stack_fd = fds
+    mail = SocketMail(socket.socket(fileno=mail_fd))
+    faulthandler.enable(file=stack_fd)
+    faulthandler.register(STACK_SIGNAL, file=stack_fd, all_threads=True)
+    words = memoryview(mmap.mmap(control_fd, 0)).cast("q")
+    os.close(control_fd)
+    try:
+        around: Surroundings = mail.receive()
+        _take_over(around)
+        arena = Arena(arena_fd)
+        port = Port(
+            around.index, words, len(words) - RING, mail, Bell(bell_fd, -1), Bell(-1, caller_bell_fd), arena
+        )
+        port.crosses_processes = True
+        forward_output(port, around.log_level)
+        serve(port, _waiting(around.spin_seconds, mail_fd))
+    except (Disconnected, ConnectionError):
+        pass  # the caller has gone, and nobody is left to be told
+
+
+def _take_over(around: Surroundings) -> None:
+    os.environ.clear()
+    os.environ.update(around.environment)
+    os.environ.update(NATIVE_THREADS_CAP)
+    with contextlib.suppress(OSError):  # the folder may have been removed since
+        os.chdir(around.folder)
+    sys.path[:] = around.import_path
+    sys.argv[:] = around.arguments
+    set_default_budget(CpuBudget(1))
+
+
+def _waiting(spin_seconds: float, mail_fd: int) -> Callable[[Port, int], int]:
+    """Return how this worker waits for requests: a short spin where a core is spare, then a sleep."""
+
+    def wait(port: Port, answered: int) -> int:
+        words = port.words
+        if spin_seconds and PLAIN_STORES_PUBLISH:
+            until = time.perf_counter() + spin_seconds
+            while time.perf_counter() < until:
+                for _ in range(20):
+                    if words[HEAD] > answered:
+                        return int(words[HEAD])
+        poller = select.poll()
+        poller.register(port.bell.fd, select.POLLIN)
+        poller.register(mail_fd, 0)  # only to hear that the caller has gone
+        while True:
+            words[WORKER_ASLEEP] = 1
+            fence()
+            if not PLAIN_STORES_PUBLISH or words[HEAD] == answered:
+                for fd, event in poller.poll():
+                    if fd == mail_fd and event & (select.POLLHUP | select.POLLERR):
+                        raise Disconnected("the caller has gone")
+                port.bell.clear()
+            words[WORKER_ASLEEP] = 0
+            if words[HEAD] > answered:
+                return int(words[HEAD])
+
+    return wait

@@ -1,0 +1,83 @@
+"""The words of memory through which a caller and a worker tell each other how far they are, and the bell.
+
+One writer a word: the caller writes the first line of words and the ring, the worker the second line. Requests are
+numbered from 1; the ring holds their codes; `DONE` is the number of the last one that is answered. Nothing here is
+a lock, so a side that dies leaves nothing locked.
+
+    word   0 HEAD           requests made so far                         caller
+           1 CALLER_ASLEEP  the caller sleeps, or is about to            caller
+           2 TRACING        time each request                            caller
+           8 DONE           requests answered so far                     worker
+           9 WORKER_ASLEEP  the worker sleeps, or is about to            worker
+          10 MAIL           frames sent so far                           worker
+          11 POSITION       what it is at; changes as long as it moves   worker
+          16 ...            the ring of codes                            caller
+
+Plain stores publish data only where the CPU keeps them in order (x86-64). Elsewhere both sides always sleep and
+always ring, and the system calls order the memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import threading
+
+HEAD, CALLER_ASLEEP, TRACING = 0, 1, 2
+DONE, WORKER_ASLEEP, MAIL, POSITION = 8, 9, 10, 11
+RING = 16
+
+PLAIN_STORES_PUBLISH = platform.machine() in ("x86_64", "AMD64")
+
+MESSAGE = -1
+"""The code of a request whose content comes by mail."""
+
+
+def control_bytes(capacity: int) -> int:
+    """Return the size of the control words with a ring of `capacity` codes."""
+    return 8 * (RING + capacity)
+
+
+_fence = threading.Lock()
+
+
+def fence() -> None:
+    """Let no load that follows pass a store that came before.
+
+    Taking a lock is an atomic read-modify-write, which on x86-64 is a full barrier; Python has no cheaper one.
+    """
+    _fence.acquire(False)
+    with contextlib.suppress(RuntimeError):  # another thread released it between the two calls
+        _fence.release()
+
+
+class Bell:
+    """Wakes whoever sleeps on `fd`; ringing twice is as good as once."""
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        self.fd = read_fd
+        self.write_fd = write_fd
+
+    @classmethod
+    def create(cls) -> Bell:
+        read_fd, write_fd = os.pipe()
+        os.set_blocking(read_fd, False)
+        os.set_blocking(write_fd, False)
+        return cls(read_fd, write_fd)
+
+    def ring(self) -> None:
+        # BlockingIOError: it is full of rings already. BrokenPipeError: nobody is left to hear it.
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):
+            os.write(self.write_fd, b"!")
+
+    def clear(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while len(os.read(self.fd, 4096)) == 4096:
+                pass
+
+    def close(self) -> None:
+        for fd in (self.fd, self.write_fd):
+            if fd >= 0:
+                os.close(fd)
+        self.fd = self.write_fd = -1
