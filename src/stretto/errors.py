@@ -1,24 +1,24 @@
 """Every exception and warning that Stretto raises.
 
-    StrettoError
-    ├── UsageError (ValueError)      the caller asked for something that cannot be
-    │   ├── InvalidLayout            numbers of workers and environments that do not fit
-    │   ├── InvalidSpace             spaces that differ between slots, or have no batch
-    │   └── InvalidAction            an action that its space does not contain
-    ├── ClosedError                  used after close()
-    ├── ResetNeeded                  stepped where only a reset can go on
-    ├── ResourceError                the machine has too little memory, processes or descriptors
-    ├── WorldError                   the world (or a function run beside it) is at fault; has a `place`
-    │   ├── WorldFailed              it raised; the remote traceback is in the message
-    │   ├── WorldHung                it did not answer within its limit; its stack is in the message
-    │   └── InvalidOutput            it returned what its space does not allow
-    └── WorkerError
-        ├── WorkerDied               a process exited, again and again or with on_crash="raise"
-        └── LauncherFailed           processes cannot be started at all
+StrettoError
+├── UsageError (ValueError)      the caller asked for something that cannot be
+│   ├── InvalidLayout            numbers of workers and environments that do not fit
+│   ├── InvalidSpace             spaces that differ between slots, or have no batch
+│   └── InvalidAction            an action that its space does not contain
+├── ClosedError                  used after close()
+├── ResetNeeded                  stepped where only a reset can go on
+├── ResourceError                the machine has too little memory, processes or descriptors
+├── WorldError                   the world (or a function run beside it) is at fault; has a `place`
+│   ├── WorldFailed              it raised; the remote traceback is in the message
+│   ├── WorldHung                it did not answer within its limit; its stack is in the message
+│   └── InvalidOutput            it returned what its space does not allow
+└── WorkerError
+    ├── WorkerDied               a process exited, again and again or with on_crash="raise"
+    └── LauncherFailed           processes cannot be started at all
 
-    StrettoWarning (UserWarning)
-    ├── SlotTruncated                an episode was lost with its worker
-    └── FewerWorkers                 the machine allows fewer workers than were asked for
+StrettoWarning (UserWarning)
+├── SlotTruncated                an episode was lost with its worker
+└── FewerWorkers                 the machine allows fewer workers than were asked for
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -17,7 +18,27 @@ import numpy as np
 Key = int | str
 T = TypeVar("T")
 
+_numpy_random: Any = np.random  # its types leave out get_bit_generator and set_bit_generator
+
 SEED_BITS = 31  # fits every generator in use: np.random.seed takes 32 bits, some C libraries a signed int
+
+
+class _Turn:
+    """Whose private generators are in place."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.owner = 0
+
+
+_turn = _Turn()
+
+
+def take_turn_from(thread: int) -> None:
+    """Let others go on although `thread`, which was given up, may never give its turn back."""
+    global _turn
+    if _turn.owner == thread:
+        _turn = _Turn()
 
 
 class SeedTree:
@@ -76,7 +97,7 @@ class PrivateGenerators:
     def reseed(self, tree: SeedTree) -> None:
         """Start the private streams anew at `tree`."""
         self._random = random.Random(tree.child("random").entropy()).getstate()
-        self._numpy = np.random.MT19937(tree.child("numpy").entropy())
+        self._numpy: Any = np.random.MT19937(tree.child("numpy").entropy())
         self._torch_seed = tree.child("torch").seed()
         self._torch: Any = None
 
@@ -111,10 +132,21 @@ class PrivateGenerators:
 
     def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Call `function` with the private generators in place of the global ones."""
+        # The generators are one for all threads: only one world at a time can have its own in their place.
+        turn = _turn
+        with turn.lock:
+            turn.owner = threading.get_ident()
+            return self._run(function, *args, **kwargs)
+
+    def _run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         watched = self.on_probation
         swaps = [
             swap
-            for name, swap in (("random", self._swap_random), ("numpy", self._swap_numpy), ("torch", self._swap_torch))
+            for name, swap in (
+                ("random", self._swap_random),
+                ("numpy", self._swap_numpy),
+                ("torch", self._swap_torch),
+            )
             if watched or name in self.drawn
         ]
         restores = [swap(watched) for swap in swaps]
@@ -139,14 +171,14 @@ class PrivateGenerators:
         return restore
 
     def _swap_numpy(self, watched: bool) -> Callable[[], None]:
-        outer = np.random.get_bit_generator()
+        outer = _numpy_random.get_bit_generator()
         before = _mersenne_words(self._numpy) if watched else None
-        np.random.set_bit_generator(self._numpy)
+        _numpy_random.set_bit_generator(self._numpy)
 
         def restore() -> None:
             # A world may itself have set another generator; what it left is its own from now on.
-            self._numpy = np.random.get_bit_generator()  # type: ignore[assignment]
-            np.random.set_bit_generator(outer)
+            self._numpy = _numpy_random.get_bit_generator()
+            _numpy_random.set_bit_generator(outer)
             if before is not None and _mersenne_words(self._numpy) != before:
                 self.drawn.add("numpy")
 

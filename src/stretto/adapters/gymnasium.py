@@ -64,9 +64,7 @@ def makers(source: Any, count: int, kwargs: dict[str, Any] | None, wrappers: Seq
                 f"a list of factories must have one for each environment, got {len(source)} for num_envs={count}"
             )
         return [FactoryMaker(one, kwargs, tuple(wrappers)) for one in source]
-    raise UsageError(
-        f"an environment is given as an id, an EnvSpec, a factory or a list of factories, got {source!r}"
-    )
+    raise UsageError(f"an environment is given as an id, an EnvSpec, a factory or a list of factories, got {source!r}")
 
 
 def _spec(name: str) -> EnvSpec:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn, cast
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from stretto.errors import UsageError
+from stretto.errors import InvalidOutput, Place, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class ParallelWorld(gymnasium.Env[Any, Any]):
         self.agents = [agent for kind in self.kinds for agent in kind.agents]
         self._index = {agent: i for i, agent in enumerate(self.agents)}
         count = len(self.agents)
-        flags = spaces.Box(0, 1, (count,), np.bool_)
+        flags: spaces.Space[Any] = spaces.Box(0, 1, (count,), np.bool_)
         self.observation_space = spaces.Dict(
             {
                 "blocks": spaces.Tuple([batch_space(k.observation_space, len(k.agents)) for k in self.kinds]),
@@ -72,7 +72,8 @@ class ParallelWorld(gymnasium.Env[Any, Any]):
                 "alive": flags,
             }
         )
-        self.action_space = spaces.Tuple([batch_space(k.action_space, len(k.agents)) for k in self.kinds])
+        self._action_blocks = [batch_space(kind.action_space, len(kind.agents)) for kind in self.kinds]
+        self.action_space = spaces.Tuple(self._action_blocks)
         self._zeros = [_zero(kind.observation_space) for kind in self.kinds]
 
     @property
@@ -100,7 +101,7 @@ class ParallelWorld(gymnasium.Env[Any, Any]):
         living = set(env.agents)
         actions = {
             agent: one
-            for kind, block, space in zip(self.kinds, action, self.action_space.spaces, strict=True)
+            for kind, block, space in zip(self.kinds, action, self._action_blocks, strict=True)
             for agent, one in zip(kind.agents, iterate(space, block), strict=True)
             if agent in living
         }
@@ -109,25 +110,38 @@ class ParallelWorld(gymnasium.Env[Any, Any]):
         return self._value(observations, rewards, terminated, truncated), 0.0, over, False, _filled(infos)
 
     def _value(self, observations: Any, rewards: Any, terminated: Any, truncated: Any) -> dict[str, Any]:
-        blocks = tuple(
-            concatenate(
-                kind.observation_space,
-                [observations.get(agent, zero) for agent in kind.agents],
-                create_empty_array(kind.observation_space, len(kind.agents)),
-            )
-            for kind, zero in zip(self.kinds, self._zeros, strict=True)
-        )
+        living = self.parallel_env.agents
+        for agent in living:
+            if agent not in observations:
+                _refuse(agent, "must be observed as long as it lives", sorted(observations))
         return {
-            "blocks": blocks,
-            "reward": self._row(rewards, np.float64),
-            "terminated": self._row(terminated, np.bool_),
-            "truncated": self._row(truncated, np.bool_),
-            "alive": self._row(dict.fromkeys(self.parallel_env.agents, True), np.bool_),
+            "blocks": tuple(self._block(k, observations) for k in range(len(self.kinds))),
+            "reward": self._row("reward", rewards, np.float64),
+            "terminated": self._row("terminated", terminated, np.bool_),
+            "truncated": self._row("truncated", truncated, np.bool_),
+            "alive": self._row("agents", dict.fromkeys(living, True), np.bool_),
         }
 
-    def _row(self, values: dict[str, Any], dtype: Any) -> np.ndarray[Any, Any]:
+    def _block(self, k: int, observations: Any) -> Any:
+        kind, zero = self.kinds[k], self._zeros[k]
+        try:
+            return _batched(kind.observation_space, [observations.get(agent, zero) for agent in kind.agents])
+        except (KeyError, IndexError, TypeError, ValueError):
+            for agent in kind.agents:
+                seen = observations.get(agent, zero)
+                try:
+                    _batched(kind.observation_space, [seen])
+                except (KeyError, IndexError, TypeError, ValueError):
+                    _refuse(agent, f"must be observed as {kind.observation_space}", seen)
+            raise
+
+    def _row(self, name: str, values: dict[str, Any], dtype: Any) -> np.ndarray[Any, Any]:
         row = np.zeros(len(self.agents), dtype)
         for agent, value in values.items():
+            if agent not in self._index:
+                _refuse(agent, "must be one of possible_agents", f"it in {name}")
+            if value is None or np.ndim(value) != 0:
+                _refuse(agent, f"must have one number as {name}", value)
             row[self._index[agent]] = value
         return row
 
@@ -148,9 +162,17 @@ class ParallelWorld(gymnasium.Env[Any, Any]):
         return str(self.parallel_env)
 
 
+def _batched(space: spaces.Space[Any], values: list[Any]) -> Any:
+    return concatenate(space, values, cast(Any, create_empty_array(space, len(values))))
+
+
+def _refuse(agent: str, rule: str, value: Any) -> NoReturn:
+    raise InvalidOutput(f"agent {agent!r} {rule}, got {value!r}", Place("stepping", agent=agent))
+
+
 def _zero(space: spaces.Space[Any]) -> Any:
     """Return the observation of an agent that is not there."""
-    batch = create_empty_array(space, 1)
+    batch: Any = create_empty_array(space, 1)
     if isinstance(space, spaces.Dict | spaces.Tuple):
         return next(iter(iterate(batch_space(space, 1), batch)))
     return None if batch is None else batch[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,33 +18,34 @@ Rule = Callable[[Array, Sequence[int]], None]
 class ActionGate:
     """Checks batches of actions and takes them apart into one array a leaf.
 
-    Boxes are checked for shape, type and NaN, not for their bounds: most worlds clip, and learners rely on that.
+    Boxes of real numbers are checked for shape, type and NaN, not for their bounds: most worlds clip, and learners
+    rely on that.
     """
 
     def __init__(self, layout: SpaceLayout) -> None:
         self._layout = layout
         self._rules = [_rule(leaf) for leaf in layout.fixed]
+        self._admit = self._admit_rows if layout.loose else self._admit_arrays
 
-    def admit(self, actions: Any, slots: Sequence[int]) -> list[Array]:
-        """Return the actions of `slots` as arrays of the leaves' types, copied.
+    def admit(self, actions: Any, slots: Sequence[int]) -> list[Any]:
+        """Return the actions of `slots`, copied: an array a leaf, or an action a slot where leaves have no fixed size.
 
         Raises:
             InvalidAction: with the slot, the rule and the value.
         """
+        return self._admit(actions, slots)
+
+    def _admit_arrays(self, actions: Any, slots: Sequence[int]) -> list[Array]:
         return [
             self._admit_leaf(leaf, rule, actions, slots)
             for leaf, rule in zip(self._layout.fixed, self._rules, strict=True)
         ]
 
-    def admit_loose(self, actions: Any, slots: Sequence[int]) -> list[Any]:
-        """Return one action a slot, for spaces that have no fixed size."""
-        rows = _rows(self._layout.space, actions)
-        if len(rows) != len(slots):
-            raise InvalidAction(f"actions must be one for each of {len(slots)} slots, got {len(rows)}")
-        for slot, row in zip(slots, rows, strict=True):
-            if not self._layout.space.contains(row):
-                raise InvalidAction(f"the action of slot {slot} must be in {self._layout.space}, got {row!r}")
-        return rows
+    def _admit_rows(self, actions: Any, slots: Sequence[int]) -> list[Any]:
+        """Return one action a slot, copied: for spaces with parts that have no fixed size."""
+        arrays = self._admit_arrays(actions, slots)
+        objects = [_admit_objects(leaf, actions, slots) for leaf in self._layout.loose]
+        return [self._layout.row(arrays, objects, row) for row in range(len(slots))]
 
     def _admit_leaf(self, leaf: Leaf, rule: Rule, actions: Any, slots: Sequence[int]) -> Array:
         try:
@@ -69,7 +71,10 @@ def _cast(leaf: Leaf, array: Array) -> Array:
     fits = np.can_cast(source, target, "same_kind") or (source.kind in "biu" and target.kind in "iu")
     if source.kind not in "biuf" or not fits:
         raise InvalidAction(f"actions{leaf.name} must be numbers of type {target}, got {source} for {leaf.space}")
-    return array.astype(target)
+    kept = array.astype(target)
+    if target.kind in "iu" and (kept != array).any():
+        raise InvalidAction(f"actions{leaf.name} must fit into {target}, got {array.min()} to {array.max()}")
+    return kept
 
 
 def _rule(leaf: Leaf) -> Rule:
@@ -79,10 +84,10 @@ def _rule(leaf: Leaf) -> Rule:
             start, count = int(space.start), int(space.n)
 
             def in_range(array: Array, slots: Sequence[int]) -> None:
-                # Below the start wraps round to a huge number: one comparison does for both ends.
-                bad = (array - start).view(np.uint64) >= count
-                if bad.any():
-                    _refuse(leaf, array, bad, slots, f"from {start} to {start + count - 1}")
+                # Below the start wraps round to a huge number, so that one reduction does for both ends.
+                moved = (array - start if start else array).view(np.uint64)
+                if np.maximum.reduce(moved) >= count:
+                    _refuse(leaf, array, moved >= count, slots, f"from {start} to {start + count - 1}")
 
             return in_range if leaf.dtype == np.int64 else _contains(leaf)
         case spaces.MultiDiscrete() if leaf.dtype == np.int64:
@@ -102,6 +107,16 @@ def _rule(leaf: Leaf) -> Rule:
                     _refuse(leaf, array, bad, slots, "without NaN")
 
             return finite
+        case spaces.Box() if leaf.dtype.kind in "iu":
+            # No world clips integers, and several agents' MultiDiscrete actions are such a Box.
+            low, high = space.low, space.high
+
+            def within(array: Array, slots: Sequence[int]) -> None:
+                bad = (array < low) | (array > high)
+                if bad.any():
+                    _refuse(leaf, array, bad, slots, f"in {space}")
+
+            return within
         case spaces.Box():
             return lambda array, slots: None
         case _:
@@ -122,11 +137,17 @@ def _refuse(leaf: Leaf, array: Array, bad: Array, slots: Sequence[int], rule: st
     raise InvalidAction(f"the action{leaf.name} of slot {slots[row]} must be {rule}, got {array[row]}")
 
 
-def _rows(space: spaces.Space[Any], actions: Any) -> list[Any]:
-    """Take a batch of any space apart into single actions."""
-    if isinstance(space, spaces.Dict):
-        columns = {key: _rows(part, actions[key]) for key, part in space.spaces.items()}
-        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    if isinstance(space, spaces.Tuple):
-        return list(zip(*(_rows(part, actions[i]) for i, part in enumerate(space.spaces)), strict=True))
-    return list(actions)
+def _admit_objects(leaf: Leaf, actions: Any, slots: Sequence[int]) -> list[Any]:
+    try:
+        values = list(leaf.get(actions))
+    except (KeyError, IndexError, TypeError) as error:
+        raise InvalidAction(
+            f"actions must have a part{leaf.name} that is a sequence of {len(slots)} values, got "
+            f"{type(actions).__name__} ({type(error).__name__}: {error})"
+        ) from None
+    if len(values) != len(slots):
+        raise InvalidAction(f"actions{leaf.name} must be one for each of {len(slots)} slots, got {len(values)}")
+    for slot, value in zip(slots, values, strict=True):
+        if not leaf.space.contains(value):
+            raise InvalidAction(f"the action{leaf.name} of slot {slot} must be in {leaf.space}, got {value!r}")
+    return copy.deepcopy(values)

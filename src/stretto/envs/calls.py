@@ -16,7 +16,7 @@ class WorldCalls:
     """Questions to all worlds at once; answers come in the order of the slots."""
 
     _engine: Engine
-    close: Callable[[], None]
+    close: Callable[..., None]
 
     def render(self) -> tuple[Any, ...]:
         """Return the frames of all environments."""
@@ -27,26 +27,45 @@ class WorldCalls:
 
         Calls are repeated when a lost world is restored, because they may have changed it.
         """
-        message = messages.Call(name, args, kwargs)
-        results = self._engine.ask_all(message, f"calling {name!r}")
+        return self._call(messages.Call(name, args, kwargs))
+
+    def call_some(self, ids: Sequence[int], name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call a method of some environments, as `call` does, and return the results in the order of `ids`."""
+        slots = self._slots(ids)
+        results = self._call(messages.Call(name, args, kwargs, frozenset(slots)))
+        by_slot = dict(zip(sorted(slots), results, strict=True))
+        return tuple(by_slot[slot] for slot in slots)
+
+    def _call(self, message: messages.Call) -> tuple[Any, ...]:
+        results = self._engine.ask_all(message, f"calling {message.name!r}")
         self._engine.state.history.called(message)
         return results
+
+    def _slots(self, ids: Sequence[int] | None) -> list[int]:
+        count = self._engine.count
+        slots = list(range(count)) if ids is None else [int(i) for i in ids]
+        if len(set(slots)) != len(slots) or not all(0 <= slot < count for slot in slots):
+            raise UsageError(f"ids must be different and from 0 to {count - 1}, got {slots}")
+        return slots
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Return an attribute of every environment."""
         return self._engine.ask_all(messages.Call(name, (), {}), f"reading {name!r}")
 
-    def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any) -> None:
-        """Set an attribute of every environment: a list or tuple has a value for each, anything else is for all."""
-        count = self._engine.count
+    def set_attr(self, name: str, values: list[Any] | tuple[Any, ...] | Any, ids: Sequence[int] | None = None) -> None:
+        """Set an attribute of every environment, or of those in `ids`.
+
+        A list or tuple has a value for each, anything else is for all.
+        """
+        slots = self._slots(ids)
         if not isinstance(values, (list, tuple)):
-            values = [values] * count
-        if len(values) != count:
+            values = [values] * len(slots)
+        if len(values) != len(slots):
             raise UsageError(
-                f"values must be one for each of the {count} environments, got {len(values)}; pass a single value to "
-                f"set it everywhere"
+                f"values must be one for each of the {len(slots)} environments, got {len(values)}; pass a single value "
+                f"to set it everywhere"
             )
-        self._engine.set_attr(name, values)
+        self._engine.set_attr(name, dict(zip(slots, values, strict=True)))
 
     def map(self, function: Callable[[Any], Any]) -> tuple[Any, ...]:
         """Run `function(env)` beside each environment and return only what it returns.

@@ -9,44 +9,63 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from stretto.adapters.worlds import as_world
 from stretto.envs.backends import PROCESS, SERIAL, THREAD, Backend
+from stretto.envs.layout import SpaceLayout
 from stretto.measure import Timing, time_calls
 from stretto.seeding import PrivateGenerators, SeedTree
 
-BUILD_SECONDS = 1.0
+BUILD_SECONDS = 0.5
 """A world that takes longer to build is not built just to be measured."""
 
-PROBE_SECONDS = 0.2
-EXCHANGE_SECONDS = 60e-6
-"""What it costs a vector step to be spread over workers: measured with CartPole, 2 cores."""
+STEP_SECONDS, RESET_SECONDS = 0.15, 0.05
+
+EXCHANGE_SECONDS = 45e-6
+"""What a vector step costs beyond the worlds' own steps when it is spread over workers; measured with CartPole."""
+
+MESSAGE_SECONDS = 40e-6
+"""What it costs more when observations have parts that travel by mail."""
+
+RELIEF_SECONDS = 10e-6
+"""What the caller does while the others already step their worlds, and is spared in worlds of its own."""
 
 LEAST_GAIN = 1.15
+"""A predicted gain below this is not worth processes: the prediction may be off by as much."""
+
 MOST_WAITING_WORKERS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A backend, the number of workers (the caller included), and the reason in one sentence."""
+    """A backend, the number of workers (the caller included), and the reason in one sentence.
+
+    `relief` is how many environments fewer the caller gets than the others, because it also hands out the work.
+    """
 
     backend: Backend
     workers: int
     reason: str
+    relief: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a throwaway instance showed; `None` where building it took too long."""
+    """What a throwaway instance showed: the time of a step with its share of resets, bytes, mail, global draws."""
 
-    step: Timing | None
-    build_seconds: float
+    step: Timing
+    reset_seconds: float
+    bytes: int
+    by_mail: bool
+    drawn: frozenset[str]
 
 
-def probe(maker: Callable[[], Any]) -> Probe:
+def probe(maker: Callable[[], Any]) -> Probe | float:
     """Build one world, step it for a moment with random actions, and throw it away.
 
-    It draws from private generators, so that the caller's global ones are untouched.
+    It draws from private generators, so that the caller's global ones are untouched. Returns just the seconds that
+    building took where that was too long to go on.
     """
     private = PrivateGenerators(SeedTree(0).child("probe"), probation=1 << 62)
     began = time.perf_counter()
@@ -54,68 +73,79 @@ def probe(maker: Callable[[], Any]) -> Probe:
     built = time.perf_counter() - began
     try:
         if built > BUILD_SECONDS:
-            return Probe(None, built)
-        return Probe(private.run(_time_steps, env), built)
+            return built
+        return private.run(_measure, env, private)
     finally:
         env.close()
 
 
-def _time_steps(env: gymnasium.Env[Any, Any]) -> Timing:
+def _measure(env: gymnasium.Env[Any, Any], private: PrivateGenerators) -> Probe:
     env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(64)]
     env.reset(seed=0)
-    position = 0
+    steps = resets = 0
 
     def step() -> None:
-        nonlocal position
-        position += 1
-        _, _, terminated, truncated, _ = env.step(actions[position % 64])
+        nonlocal steps, resets
+        steps += 1
+        _, _, terminated, truncated, _ = env.step(actions[steps % 64])
         if terminated or truncated:
+            resets += 1
             env.reset()
 
-    return time_calls(step, budget_seconds=PROBE_SECONDS)
+    timing = time_calls(step, budget_seconds=STEP_SECONDS)
+    reset = time_calls(env.reset, budget_seconds=RESET_SECONDS)
+    layout = SpaceLayout(env.observation_space)
+    return Probe(
+        step=Timing(timing.seconds + reset.seconds * resets / steps, timing.busy, timing.calls),
+        reset_seconds=reset.seconds,
+        bytes=sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in layout.fixed),
+        by_mail=bool(layout.loose),
+        drawn=frozenset(private.drawn),
+    )
 
 
 def choose(maker: Callable[[], Any], count: int, cores: int, *, isolate: bool) -> Choice:
     """Choose how to run `count` worlds like this one on so many free cores."""
+    everywhere = max(1, min(count, cores))
     if isolate:
-        workers = max(1, min(count, cores))
-        return Choice(PROCESS, workers, f"process with {workers} workers, because isolate=True keeps worlds out of the caller")
+        told = "because isolate=True keeps worlds out of the caller"
+        return Choice(PROCESS, everywhere, f"process with {everywhere} workers, {told}")
     if count == 1:
         return Choice(SERIAL, 1, "serial, because there is only one environment")
-    seen = Probe(None, 0.0)
+    if cores == 1:
+        return Choice(SERIAL, 1, "serial, because only one core is free")
+    seen: Probe | float = 0.0
     # An error here is the user's to see where the worlds themselves are built, with the slot and the traceback.
     with contextlib.suppress(Exception):
         seen = probe(maker)
-    if seen.step is None:
-        workers = max(1, min(count, cores))
-        backend = PROCESS if workers > 1 else SERIAL
-        return Choice(
-            backend, workers, f"{backend} with {workers} workers, one a free core, because a world takes too long to build "
-            f"({seen.build_seconds:.1f} s) to measure one",
-        )
-    return _compare(seen.step, count, cores)
+    if isinstance(seen, float):
+        told = f"one a free core: a world takes {seen:.1f} s to build, too long to measure one"
+        return Choice(PROCESS, everywhere, f"process with {everywhere} workers, {told}")
+    return _compare(seen, count, cores)
 
 
-def _compare(step: Timing, count: int, cores: int) -> Choice:
-    told = f"a step takes {step.seconds * 1e6:.3g} µs"
-    if step.busy < 0.5 and step.seconds > 1e-3:
+def _compare(seen: Probe, count: int, cores: int) -> Choice:
+    step = seen.step.seconds
+    told = f"a step takes {step * 1e6:.3g} µs"
+    if seen.step.busy < 0.5 and step > 1e-3:
         workers = min(count, MOST_WAITING_WORKERS)
-        return Choice(THREAD, workers, f"thread with {workers} workers, because {told} and most of that is waiting")
-    serial = count * step.seconds
+        return Choice(THREAD, workers, f"thread with {workers} workers, because {told}, most of it waiting")
+    exchange = EXCHANGE_SECONDS + (MESSAGE_SECONDS if seen.by_mail else 0.0)
+    serial = count * step
     best, best_seconds = 1, serial
     for workers in range(2, min(count, cores) + 1):
-        seconds = -(-count // workers) * step.seconds + EXCHANGE_SECONDS
+        seconds = count * step / workers + exchange
         if seconds < best_seconds:
             best, best_seconds = workers, seconds
     gain = serial / best_seconds
-    if best > 1 and gain >= LEAST_GAIN:
-        return Choice(
-            PROCESS,
-            best,
-            f"process with {best} workers (the caller is one), because {told} and {count} of them are "
-            f"{gain:.1f} times faster on {best} cores",
-        )
-    if cores == 1:
-        return Choice(SERIAL, 1, f"serial, because only one core is free ({told})")
-    return Choice(SERIAL, 1, f"serial, because {told} and handing {count} of them to workers would take longer")
+    if best == 1 or gain < LEAST_GAIN:
+        return Choice(SERIAL, 1, f"serial, because {told} and handing {count} of them to workers would take longer")
+    relief = min(int(RELIEF_SECONDS / step), count // best - 1)
+    return Choice(
+        PROCESS,
+        best,
+        f"process with {best} workers, the caller being one, because {told} and {count} of them should be "
+        f"{gain:.1f} times faster on {best} cores",
+        relief,
+    )

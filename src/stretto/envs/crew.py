@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,18 +13,26 @@ from typing import Any, Protocol
 from stretto import trace
 from stretto.budget import NativeThreads
 from stretto.envs.backends import Backend
-from stretto.envs.messages import Attach, Restore, Restored, SlotPlan
-from stretto.envs.service import GroupFactory
-from stretto.errors import Place, StrettoError, WorkerDied, WorldHung
+from stretto.envs.messages import Attach, Describe, Restore, Restored, SlotPlan
+from stretto.envs.service import GroupFactory, GroupService
+from stretto.errors import FewerWorkers, Place, ResetNeeded, StrettoError, WorkerDied, WorldHung
+from stretto.workers import watchdog
 from stretto.workers.arena import Arena
-from stretto.workers.base import Failure, Output, Reply, Spans, Worker
-from stretto.workers.control import DONE, MAIL, POSITION, TRACING, Bell
+from stretto.workers.base import Failure, Output, Port, Reply, Spans, Worker
+from stretto.workers.control import BEAT, DONE, MAIL, POSITION, TRACING, Bell
 from stretto.workers.inline import InlineWorker
+from stretto.workers.mail import Unreadable
 from stretto.workers.output import deliver
-from stretto.workers.process import ProcessWorker
+from stretto.workers.resources import resources
 from stretto.workers.waiting import LONGEST_SLEEP_SECONDS, Waiter
 
-CLOSE_SECONDS = 2.0
+BUSY_SECONDS = 1.0
+"""How long a worker that is at something when it shall be closed (after Ctrl-C, after a failure) may take to end it."""
+
+EXIT_SECONDS = 1.0
+"""How long a worker that has closed its worlds may take to be gone."""
+
+_CLOSING = "closing"
 Issue = Callable[[Worker], int]
 
 
@@ -58,7 +66,12 @@ class Request:
 
 @dataclass(slots=True)
 class Member:
-    """A share of the slots, and the worker that has it now."""
+    """A share of the slots, and the worker that has it now.
+
+    `values` and `outputs` came by mail, and wait until their request counts as answered. Where there is no worker, the
+    next request brings a new one (which restores the slots, unless `lost_because` has a reason); if there is an `error`,
+    that is what requests get, and only `Crew.recover` brings a new worker.
+    """
 
     index: int
     first: int
@@ -68,8 +81,12 @@ class Member:
     inline: bool = False
     requests: deque[Request] = field(default_factory=deque)
     values: dict[int, Any] = field(default_factory=dict)
+    outputs: list[Output] = field(default_factory=list)
+    built: bool = False
+    error: StrettoError | None = None
+    lost_because: str | None = None
     restarts: int = 0
-    seen: tuple[int, int] = (0, 0)
+    seen: tuple[int, int, int] = (0, 0, 0)
     since: float = 0.0
 
     @property
@@ -80,10 +97,17 @@ class Member:
 class Memory(Protocol):
     """What the crew has to know to replace a worker."""
 
-    def plans(self, slots: Iterable[int], replay: bool) -> list[SlotPlan]: ...
-    def restored(self, result: Restored) -> None: ...
-    def restarted(self) -> None: ...
-    def seed_of(self, slot: int) -> int | None: ...
+    def plans(self, slots: Iterable[int], lost_because: str | None) -> list[SlotPlan]:
+        """Say how to bring slots to where they were; not at all, but for the reason given, if there is one."""
+
+    def restored(self, result: Restored) -> None:
+        """Take note of how that went."""
+
+    def restarted(self) -> None:
+        """Take note of a worker that was replaced."""
+
+    def place(self, slot: int, doing: str, worker: int) -> Place:
+        """Say where a slot is."""
 
 
 class Crew:
@@ -96,14 +120,17 @@ class Crew:
         self.ever_started: set[int] = set()
         self.members: list[Member] = []
         self.remote: list[Worker] = []
-        self.arena = Arena.create(shared=backend.crosses_processes)
         self.spin_seconds = spin_seconds
-        self._bell = Bell.create()
+        with resources("a vector environment"):
+            self._bell = Bell.create()
+            self.arena = Arena.create(shared=backend.crosses_processes)
         self._waiter = Waiter(self._bell, spin_seconds)
         self._native = NativeThreads()
         self._attach: Attach | None = None
         self._outputs: list[Output] = []
         self._owner = os.getpid()
+        self._letting_go = False
+        self._moved_out = False
         self._closed = False
 
     # ---- starting ----
@@ -113,16 +140,16 @@ class Crew:
         for index, factory in enumerate(factories):
             member = Member(index, factory.first, len(factory.makers), factory, inline=index == inline)
             self.members.append(member)
-        requests = []
         for member in sorted(self.members, key=lambda m: m.inline):  # the others build while the caller does
-            requests.append(self._start_worker(member))
-        self.settle(requests)
-        return [request.value for request in sorted(requests, key=lambda r: r.member.index)]
+            self._start_worker(member)
+        return self.tell(lambda _: Describe(), "building", "start")
 
-    def _start_worker(self, member: Member) -> Request:
+    def _start_worker(self, member: Member, factory: Callable[[Port], GroupService] | None = None) -> Request:
+        factory = factory or member.factory
         capacity = 2 * member.count + 64
         if member.inline:
-            member.worker = InlineWorker(member.index, capacity, self.arena, member.factory)
+            member.worker = inline = InlineWorker(member.index, capacity, self.arena, factory)
+            watchdog.watch(inline, lambda: _current_limit(member))
         else:
             assert self.backend.start is not None
             member.worker = self.backend.start(
@@ -130,16 +157,16 @@ class Crew:
                 capacity,
                 self.arena,
                 self._bell,
-                member.factory,
+                factory,
                 spin_seconds=self.spin_seconds,
                 start_timeout=self.limits.start,
             )
             self._waiter.watch(member.worker)
         self.ever_started.add(member.index)
-        member.values, member.since, member.seen = {}, time.monotonic(), (0, 0)
+        member.values, member.since, member.seen, member.error = {}, time.monotonic(), (0, 0, 0), None
         self.remote = [m.worker for m in self.members if m.worker is not None and not m.inline]
         # The worker's constructor has sent `Start`, which is its request number 1.
-        request = Request(member, lambda worker: 1, "building", self.limits.start, number=1, internal=True)
+        request = Request(member, _not_again, "building", self.limits.start, number=1, internal=True)
         member.requests.appendleft(request)
         return request
 
@@ -151,14 +178,21 @@ class Crew:
     # ---- asking and waiting ----
 
     def ask(
-        self, member: Member, issue: Issue, doing: str, limit: str, on_value: Callable[[Any], None] | None = None
+        self,
+        member: Member,
+        issue: Issue,
+        doing: str,
+        limit: str,
+        on_value: Callable[[Any], None] | None = None,
     ) -> Request:
         """Make a request of a member; `settle` waits for it."""
-        worker = member.worker
-        assert worker is not None
+        request = Request(member, issue, doing, getattr(self.limits, limit), on_value)
+        worker = member.worker or self._worker_anew(member)
+        if worker is None:
+            request.finished, request.error = True, member.error
+            return request
         if not member.requests:
             member.since = time.monotonic()
-        request = Request(member, issue, doing, getattr(self.limits, limit), on_value)
         worker.words[TRACING] = trace.active is not None
         request.number = issue(worker)
         member.requests.append(request)
@@ -223,6 +257,8 @@ class Crew:
         seconds = self._seconds_left()
         for worker in self._waiter.sleep(self.remote, ready, seconds):
             member = self.members[worker.index]
+            if worker.exchange():
+                member.since = time.monotonic()
             self._advance(member)
             if not worker.alive() and member.worker is worker:
                 self._replace(member)
@@ -231,7 +267,7 @@ class Crew:
     def _seconds_left(self) -> float:
         now, least = time.monotonic(), LONGEST_SLEEP_SECONDS
         for member in self.members:
-            if member.requests and member.requests[0].timeout is not None:
+            if not member.inline and member.requests and member.requests[0].timeout is not None:
                 least = min(least, member.since + member.requests[0].timeout - now)
         return max(least, 0.0)
 
@@ -241,7 +277,7 @@ class Crew:
             if member.inline or not member.requests or member.worker is None:
                 continue
             words = member.worker.words
-            seen = (int(words[DONE]), int(words[POSITION]))
+            seen = (int(words[DONE]), int(words[POSITION]), int(words[BEAT]))
             if seen != member.seen:
                 member.seen, member.since = seen, now
                 continue
@@ -269,6 +305,8 @@ class Crew:
             request = requests.popleft()
             member.since = time.monotonic()
             self._finish(request, member.values.pop(request.number, None))
+        if member.outputs:
+            self._release_outputs(member, done)
 
     def _take_mail(self, member: Member, worker: Worker) -> None:
         for frame in worker.collect():
@@ -277,12 +315,19 @@ class Crew:
                     member.values[number] = value
                 case Failure():
                     member.values[frame.number] = frame
+                case Unreadable(number, text):
+                    place = Place("reading an answer", worker=member.index)
+                    member.values[number] = Failure(number, place, text, None)
                 case Output():
-                    self._outputs.append(frame)
+                    # What worlds say when they are built, which is request 1, they said already if they were before.
+                    if frame.number > 1 or not member.built:
+                        member.outputs.append(frame)
                 case Spans(spans):
                     if trace.active is not None:
                         trace.active.spans.extend(spans)
                         trace.active.names.setdefault(spans[0][3], f"worker {member.index}")
+                case _:
+                    raise AssertionError(f"no such frame: {frame!r}")
 
     def _finish(self, request: Request, value: Any) -> None:
         request.finished = True
@@ -291,57 +336,99 @@ class Crew:
             if request.internal:
                 self._give_up(request.member, request.error)
             return
-        if not request.internal:
+        if request.internal:
+            request.member.built = True
+        else:
             request.member.restarts = 0
         request.value = value
         if request.on_value is not None:
             request.on_value(value)
 
-    def _give_up(self, member: Member, error: BaseException) -> None:
-        """A worker that cannot even be set up: nothing that was asked of it will be answered."""
+    def _give_up(self, member: Member, error: BaseException | None) -> None:
+        """Let a member be without a worker: nothing that was asked of it will be answered."""
         for request in member.requests:
             request.finished, request.error = True, error
         member.requests.clear()
+        self._release_outputs(member, None)
+        if error is not None and not isinstance(error, StrettoError):
+            error = ResetNeeded(f"worker {member.index} could not be started anew: {error!r}")
+        member.error = error
         self._discard(member)
+
+    def _release_outputs(self, member: Member, done: int | None) -> None:
+        """Let what was put out during requests up to `done` (`None`: all) be shown; the rest may be done again."""
+        self._outputs += [output for output in member.outputs if done is None or output.number <= done]
+        member.outputs = [output for output in member.outputs if done is not None and output.number > done]
 
     def _show_outputs(self) -> None:
         outputs, self._outputs = self._outputs, []
+        raised = []
         for output in outputs:
-            deliver(output)
+            try:
+                deliver(output)
+            except Exception as error:  # a warning that the caller's filters turn into an error: the rest is shown too
+                raised.append(error)
+        if raised:
+            raise raised[0]
 
     # ---- replacing ----
 
     def _replace(self, member: Member, hung_after: float | None = None) -> None:
         """Put a new worker in the place of one that died or hangs, and let it catch up; or give up."""
-        worker, asked = member.worker, [r for r in member.requests if not r.internal]
+        try:
+            self._replace_or_give_up(member, hung_after)
+        except BaseException as error:
+            self._give_up(member, ResetNeeded(f"the replacement of worker {member.index} was cut short by {error!r}"))
+            raise
+
+    def _replace_or_give_up(self, member: Member, hung_after: float | None) -> None:
+        worker = member.worker
         assert worker is not None
         place = self._place(member)
         stack = worker.stack() if hung_after is not None else ""
-        killable = isinstance(worker, ProcessWorker)
         ended = worker.last_words()
         self._advance(member)
-        asked = [r for r in asked if not r.finished]
-        again = any(r.hung for r in asked)
-        error: StrettoError | None = None
-        if hung_after is not None and (again or not killable or self.limits.on_crash == "raise" or not asked):
-            told = f"no answer for {hung_after:g} s {place}"
-            error = WorldHung(f"{told}; its Python stack was:\n{stack.rstrip() or '(unknown)'}", place, stack)
-        elif hung_after is None and (self.limits.on_crash == "raise" or member.restarts >= self.limits.max_restarts):
-            times = f"{member.restarts + 1} times in a row " if member.restarts else ""
-            error = WorkerDied(f"worker {member.index} died {times}{place}: {ended}", place, member.restarts)
-        if error is not None:
-            self._show_outputs()
-            self._give_up(member, error)
+        if member.worker is None:  # what it had still said was that it cannot be set up
             return
-        if hung_after is not None and asked:
-            asked[0].hung = True
-        member.restarts += 1
-        if self.memory is not None:
-            self.memory.restarted()
-        self._discard(member)
-        self._bring_back(member, asked, replay=self.limits.on_crash == "replay")
+        asked = [request for request in member.requests if not request.internal]
+        if hung_after is None:
+            told = f"worker {member.index} died {place}: {ended}"
+            often = f"{member.restarts + 1} times in a row, the last time {place}" if member.restarts else str(place)
+            final: StrettoError = WorkerDied(f"worker {member.index} died {often}: {ended}", place, member.restarts)
+            enough = member.restarts >= self.limits.max_restarts
+        else:
+            told = f"no answer for {hung_after:g} s {place}"
+            final = WorldHung(f"{told}; its Python stack was:\n{stack.rstrip() or '(unknown)'}", place, stack)
+            enough = worker.pid is None or not asked or any(request.hung for request in asked)
+            enough = enough or member.restarts >= self.limits.max_restarts
+        if self._letting_go:
+            closing = bool(asked) and asked[0].doing == _CLOSING
+            self._give_up(member, final if closing and hung_after is not None else None)
+        elif enough or self.limits.on_crash == "raise":
+            self._give_up(member, final)
+        else:
+            if hung_after is not None:
+                asked[0].hung = True
+            member.restarts += 1
+            if self.memory is not None:
+                self.memory.restarted()
+            member.lost_because = None if self.limits.on_crash == "replay" else told.partition("\n")[0]
+            self._discard(member)
+            if asked:
+                self._bring_back(member, asked)
+            # Else it has answered, and its slots are where they will be only when all others have: not now.
 
-    def _bring_back(self, member: Member, asked: list[Request], replay: bool) -> None:
+    def _worker_anew(self, member: Member) -> Worker | None:
+        if member.error is None:
+            self._bring_back(member, [])
+        return member.worker
+
+    def _bring_back(self, member: Member, asked: list[Request]) -> None:
+        """Start a worker anew, restore its slots, and ask again what was asked."""
+        lost_because = member.lost_because
+        if lost_because is None:
+            member.outputs.clear()  # what it will do again it will say again
+        self._release_outputs(member, None)
         member.requests.clear()
         try:
             self._start_worker(member)
@@ -351,9 +438,8 @@ class Crew:
             return
         if self._attach is not None and self.memory is not None:
             self._ask_internal(member, self._attach, "attaching", None)
-            plans = self.memory.plans(member.slots, replay)
-            if plans:
-                self._ask_internal(member, Restore(plans), "replaying", self.memory.restored)
+            plans = self.memory.plans(member.slots, lost_because)
+            self._ask_internal(member, Restore(plans), "replaying", self.memory.restored)
         for request in asked:
             assert member.worker is not None
             request.number = request.issue(member.worker)
@@ -368,38 +454,99 @@ class Crew:
     def _discard(self, member: Member) -> None:
         if member.worker is not None:
             self._waiter.forget(member.worker)
+            if isinstance(member.worker, InlineWorker):
+                watchdog.leave(member.worker)
             member.worker.kill()
             member.worker = None
         self.remote = [m.worker for m in self.members if m.worker is not None and not m.inline]
 
     def _place(self, member: Member) -> Place:
         assert member.worker is not None
-        position = int(member.worker.words[POSITION])
-        slot = member.first + position - 1 if 0 < position <= member.count else None
         doing = member.requests[0].doing if member.requests else "idle"
-        seed = None if slot is None or self.memory is None else self.memory.seed_of(slot)
-        return Place(doing, worker=member.index, slot=slot, seed=seed)
+        position = int(member.worker.words[POSITION])
+        slot = member.first + position - 1 if position else None
+        if slot is None or self.memory is None:
+            return Place(doing, worker=member.index, slot=slot)
+        return self.memory.place(slot, doing, member.index)
 
-    def revive(self) -> None:
-        """Start workers anew that were given up; their slots are as if never reset."""
+    def recover(self) -> None:
+        """Wait for what is under way after a failure or an interruption, and start anew who is lost.
+
+        The slots of those who are started anew are as if never reset.
+        """
+        for member in self.members:
+            if member.worker is None or not member.worker.alive():
+                self._give_up(member, None)
+        leftovers = [request for member in self.members for request in member.requests]
+        self._letting_go = True
+        try:
+            self.settle(leftovers, ready=len(leftovers))
+        finally:
+            self._letting_go = False
         for member in self.members:
             if member.worker is None:
-                member.restarts = 0
-                self._bring_back(member, [], replay=False)
-            elif not member.inline and not member.worker.alive():
-                self._replace(member)
+                member.restarts, member.lost_because = 0, None
+                self._bring_back(member, [])
         self.settle([request for member in self.members for request in member.requests])
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether there are slots that only `recover` can bring back."""
+        return any(member.error is not None for member in self.members)
+
+    # ---- moving ----
+
     def move_out(self) -> None:
-        """Move the caller's own share into a worker, so that the caller stays free."""
+        """Move the caller's own share into a worker, so that the caller stays free; tried once."""
+        if self._moved_out or self.backend.start is None:
+            return
+        self._moved_out = True
         for member in self.members:
-            if member.inline and self.backend.start is not None:
-                assert member.worker is not None
-                member.worker.close(0.0)
-                member.inline = False
-                member.worker = None
-                self._bring_back(member, [], replay=True)
-        self.settle([request for member in self.members for request in member.requests])
+            if isinstance(member.worker, InlineWorker):
+                reason = self._move_out(member, member.worker)
+                if reason is not None:
+                    warnings.warn(
+                        f"the caller steps its own share of the environments in recv(), because they cannot be "
+                        f"brought to where they are in another process: {reason}; isolate=True starts them there",
+                        FewerWorkers,
+                        stacklevel=4,
+                    )
+
+    def _move_out(self, member: Member, inline: InlineWorker) -> str | None:
+        """Restore the share in a worker beside the caller's; if that fails, leave it where it is and say why."""
+        self.settle(list(member.requests))
+        member.inline, member.worker = False, None
+        if not self.backend.crosses_processes:
+            watchdog.leave(inline)
+            service = inline.take_service()
+            assert isinstance(service, GroupService)
+            self.settle([self._start_worker(member, service.move_to)])
+            return None
+        results: list[Restored] = []
+        self._letting_go = True
+        try:
+            self._bring_back(member, [])
+            for request in member.requests:
+                request.on_value = results.append if request.doing == "replaying" else None
+            pending = list(member.requests)
+            self.settle(pending, ready=len(pending))
+            problems = [repr(request.error) for request in pending if request.error is not None]
+            problems += [reason for result in results for reason in result.lost.values()]
+            problems += [] if results else ["the process died"]
+        finally:
+            self._letting_go = False
+            if not results or results[0].lost:
+                self._give_up(member, None)
+                member.inline, member.worker, member.error = True, inline, None
+        if problems:
+            return problems[0]
+        assert self.memory is not None
+        self.memory.restored(results[0])
+        watchdog.leave(inline)
+        inline.close(0.0)
+        return None
+
+    # ---- ending ----
 
     @property
     def worker_pids(self) -> list[int]:
@@ -407,32 +554,64 @@ class Crew:
         return [m.worker.pid for m in self.members if m.worker is not None and m.worker.pid is not None]
 
     def close(self) -> None:
-        """End all workers and give everything back; may be called twice, and by the finalizer."""
+        """End all workers and give everything back; may be called twice, and by the finalizer.
+
+        Raises:
+            What the first world raised that failed to close, or `WorldHung`; all others are closed by then.
+        """
         if self._closed or self._owner != os.getpid():
             return  # a process that was forked off owns none of this
         self._closed = True
-        errors = []
-        workers = [member.worker for member in self.members if member.worker is not None]
-        for worker in workers:
-            if isinstance(worker, ProcessWorker):
-                worker.ask_to_stop()
-        for worker in workers:
-            try:
-                worker.close(CLOSE_SECONDS)
-            except Exception as error:  # a world that fails to close must not keep the others open
-                errors.append(error)
-        for member in self.members:
-            member.worker = None
-        self._bell.close()
-        self.arena.close()
-        with contextlib.suppress(Exception):
+        try:
+            self._stop_all()
+        finally:
+            for member in self.members:
+                self._discard(member)
+                member.requests.clear()
+            self._waiter.forget_all()
+            self._bell.close()
+            self.arena.close()
             self._show_outputs()
-        if errors:
-            raise errors[0]
+
+    def _stop_all(self) -> None:
+        """Let all workers close their worlds. One that dies meanwhile has nothing left to lose."""
+        self._letting_go = True
+        stops = []
+        for member in self.members:
+            worker = member.worker
+            if worker is None or not worker.alive():
+                self._give_up(member, None)
+                continue
+            if isinstance(worker, InlineWorker):
+                worker.forget_requests()
+            for request in member.requests:
+                request.timeout = BUSY_SECONDS
+            member.since = time.monotonic()
+            stops.append(self.ask(member, Worker.stop, _CLOSING, "reset"))
+        try:
+            self.settle(stops)
+        finally:
+            for member in self.members:
+                if member.worker is not None and not member.requests:
+                    member.worker.close(EXIT_SECONDS)
+                    self._take_mail(member, member.worker)
+                    self._release_outputs(member, None)
+
+
+def _not_again(worker: Worker) -> int:
+    raise AssertionError(f"worker {worker.index} starts once")
 
 
 def _sender(message: object) -> Issue:
     return lambda worker: worker.send(message)
+
+
+def _current_limit(member: Member) -> float | None:
+    """Return the limit of what a member does now; asked from another thread, so its requests may be gone meanwhile."""
+    try:
+        return member.requests[0].timeout
+    except IndexError:
+        return None
 
 
 def _count_finished(requests: Sequence[Request]) -> int:

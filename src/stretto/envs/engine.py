@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,11 +12,11 @@ from gymnasium.vector import AutoresetMode
 from stretto.budget import Lease
 from stretto.envs import messages
 from stretto.envs.crew import Crew, Issue, Member, Request
-from stretto.envs.infos import merge
+from stretto.envs.infos import InfoJoin, Infos, merge
 from stretto.envs.layout import Array
-from stretto.envs.messages import Extras, ResetSlot
-from stretto.envs.service import STEP_ALL
-from stretto.envs.state import SlotState, TaskSource
+from stretto.envs.messages import Extras
+from stretto.envs.service import STEP_ALL, Buffers
+from stretto.envs.state import Options, SlotState, TaskSource
 from stretto.errors import ClosedError, ResetNeeded, UsageError
 
 _NOT_RESET = "it was not reset yet"
@@ -39,11 +39,13 @@ class Engine:
         self.count = state.count
         self.everyone = range(state.count)
         self.flying: dict[int, Request] = {}
+        self.join_infos: InfoJoin = merge
         self._episode_seeds = episode_seeds
         self._by_signal = shared and not state.actions.loose
         self._next_step = autoreset_mode is AutoresetMode.NEXT_STEP
-        self._same_step = autoreset_mode is AutoresetMode.SAME_STEP
+        self._same_step = state.resets_in_same_step = autoreset_mode is AutoresetMode.SAME_STEP
         self._over = 0
+        self._ended: Array = np.zeros(state.count, np.bool_)
         self._stuck: str | None = _NOT_RESET
         self._closed = False
         self._lease = lease
@@ -53,19 +55,21 @@ class Engine:
 
     # ---- all slots ----
 
-    def reset(self, seeds: Sequence[int | None], options: dict[str, Any] | None, slots: Sequence[int]) -> dict[str, Any]:
+    def reset(self, seeds: Sequence[int | None], options: Options, slots: Sequence[int]) -> dict[str, Any]:
         """Reset `slots`; return the infos. The rows of all slots are then in `state.buffer`."""
         self.check_open()
         state, crew = self.state, self.crew
-        failed = (self._stuck is not None and self._stuck is not _NOT_RESET) or bool(self.flying)
+        failed = self._stuck not in (None, _NOT_RESET) or bool(self.flying) or crew.has_failed
         if len(slots) < self.count and (failed or self._stuck):
             raise ResetNeeded(f"all environments must be reset, not only some, because {self._why_stuck()}")
         plans = {how.slot: how for how in state.plan_reset(seeds, options, slots, self._episode_seeds)}
         for slot, how in plans.items():
             state.last_reset[slot] = how
-            state.history.forget(slot)
+            if failed or how.seed is not None:  # else it goes on from what was before, and may have to be restored to it
+                state.history.forget(slot)
         if failed:
-            self._drain()
+            crew.recover()
+            self.flying.clear()
         state.align()
         buffer = 1 - state.buffer
         self._stuck = "a reset was interrupted or failed"
@@ -75,28 +79,27 @@ class Engine:
             for member, share in zip(crew.members, shares, strict=True)
             if share
         ]
-        crew.settle(requests)
+        state.being_reset = frozenset(plans)
+        try:
+            crew.settle(requests)
+        finally:
+            state.being_reset = frozenset()
         if len(slots) < self.count:
             state.copy_rows([slot for slot in self.everyone if slot not in plans], state.buffer, buffer)
         for how in plans.values():
             state.history.reset(how)
         infos = self._take(requests, buffer, [[how.slot for how in share] for share in shares if share])
         state.buffer = buffer
-        self._over = int(np.count_nonzero(self._done(buffer)))
+        self._note_ended(buffer)
         self._stuck = None
         return infos
-
-    def _drain(self) -> None:
-        """Wait for what is still under way after a failure, and start anew who was given up."""
-        crew = self.crew
-        leftovers = [request for member in crew.members for request in member.requests]
-        crew.settle(leftovers, ready=len(leftovers))
-        self.flying.clear()
-        crew.revive()
 
     def step(self, admitted: list[Any]) -> dict[str, Any]:
         """Step every slot with admitted actions; return the infos. The rows are then in `state.buffer`."""
         state, crew = self.state, self.crew
+        if state.own_buffer:
+            state.align()
+            self._note_ended(state.buffer)
         buffer = 1 - state.buffer
         self._stuck = "a step was interrupted or failed"
         if self._by_signal:
@@ -127,7 +130,7 @@ class Engine:
         return messages.Step(None, [state.actions.row(arrays, (), i) for i in range(member.count)], buffer)
 
     def _take(self, requests: Sequence[Request], buffer: int, parts: Sequence[Any]) -> dict[str, Any]:
-        pieces = []
+        pieces: list[Infos] = []
         for request, part in zip(requests, parts, strict=True):
             extras: Extras | None = request.value
             if extras is None:
@@ -135,11 +138,15 @@ class Engine:
             else:
                 self.state.take(extras, buffer, part)
                 pieces.append(extras.infos)
-        return merge(pieces, self.count)
+        return self.join_infos(pieces, self.count)
 
     def _done(self, buffer: int) -> Array:
         buffers = self.state.buffers
         return buffers.terminated[buffer] | buffers.truncated[buffer]
+
+    def _note_ended(self, buffer: int) -> None:
+        self._ended = self._done(buffer)
+        self._over = int(np.count_nonzero(self._ended))
 
     def _count(self, buffer: int) -> None:
         counts = self.state.counts
@@ -150,10 +157,10 @@ class Engine:
         if self._next_step:
             counts.steps -= self._over
             if self._over:
-                self._begin_episodes(np.flatnonzero(self._done(1 - buffer)).tolist())
+                self._begin_episodes(np.flatnonzero(self._ended).tolist())
         elif self._same_step and over:
             self._begin_episodes(np.flatnonzero(done).tolist())
-        self._over = over
+        self._over, self._ended = over, done
 
     def _begin_episodes(self, slots: Iterable[int]) -> None:
         ahead = self.state.began(slots)
@@ -195,7 +202,7 @@ class Engine:
                 raise request.error
         self._stuck = None
         self._begin_episodes(slot for slot in slots if self._began(slot))
-        pieces = []
+        pieces: list[Infos] = []
         for row, request in enumerate(taken):
             infos = None if request.value is None else request.value.infos
             if infos is not None:
@@ -234,11 +241,13 @@ class Engine:
         self.check_idle()
         return tuple(value for part in self.crew.tell(lambda _: message, doing, "step") for value in part)
 
-    def set_attr(self, name: str, values: Sequence[Any]) -> None:
-        """Set an attribute in every world."""
+    def set_attr(self, name: str, values: Mapping[int, Any]) -> None:
+        """Set an attribute in the worlds of the slots that have a value."""
         self.check_idle()
         self.crew.tell(
-            lambda m: messages.SetAttr(name, list(values[m.first : m.first + m.count])), f"setting {name!r}", "step"
+            lambda m: messages.SetAttr(name, {slot: values[slot] for slot in m.slots if slot in values}),
+            f"setting {name!r}",
+            "step",
         )
         self.state.history.attribute_set(name, values)
 
@@ -292,11 +301,13 @@ class Engine:
         return self._stuck or "steps are under way"
 
     def close(self) -> None:
-        """End the workers; may be called twice."""
+        """End the workers and let go of the arrays; may be called twice."""
         self._closed = True
         try:
             self.crew.close()
         finally:
+            # Whoever holds a closed vector environment should not hold its memory.
+            self.state.buffers = Buffers([], [], [], [], [])
             if self._lease is not None:
                 self._lease.release()
 
@@ -321,5 +332,3 @@ def _stepped_one(
     state.own_buffer[slot] = buffer
     state.counts.episodes += int(b.terminated[buffer][slot] or b.truncated[buffer][slot])
     state.counts.steps += 1 - int(next_step and bool(b.terminated[old][slot] or b.truncated[old][slot]))
-
-

@@ -3,86 +3,136 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from stretto.envs.layout import Array, SpaceLayout
 from stretto.envs.messages import Call, Origin, ResetSlot
 
 FALLBACK_ENTRIES = 5_000
-"""How many vector steps are kept behind the nearest restorable point, for worlds that it turns out not to restore."""
+"""How many steps are kept behind the nearest restorable point, for worlds that it turns out not to restore."""
 
 _PRUNE_EVERY = 512
 
+Row = tuple[Any, ...]
+"""The action of one slot, as one array a leaf (where actions have no fixed size: just itself)."""
 
+
+@dataclass(frozen=True, slots=True)
 class _Steps:
-    """Steps of all slots, or of some, as one entry: a copy of their actions."""
+    """Steps of all slots as one entry: a copy of their actions."""
 
-    __slots__ = ("actions", "rows")
+    actions: Sequence[Any]
 
-    def __init__(self, actions: Any, rows: Mapping[int, int] | None) -> None:
-        self.actions = actions
-        self.rows = rows
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """A reset, and how much had been noted before it."""
+
+    how: ResetSlot
+    entries: int
+    own: int
+    steps: int
+
+
+class _Log:
+    """A list whose oldest items are dropped, while positions go on."""
+
+    __slots__ = ("base", "items")
+
+    def __init__(self) -> None:
+        self.base = 0
+        self.items: list[Any] = []
+
+    @property
+    def end(self) -> int:
+        return self.base + len(self.items)
+
+    def since(self, position: int) -> Iterator[Any]:
+        return islice(self.items, position - self.base, None)
+
+    def drop_before(self, position: int) -> None:
+        if position > self.base:
+            del self.items[: position - self.base]
+            self.base = position
 
 
 class History:
-    """A log of steps, calls and attributes; each slot remembers where in it its last restorable points are.
+    """A log of what was done to all slots, and one of each slot's own steps and resets.
 
-    Keeping it costs one entry a vector step, whatever the number of slots.
+    Keeping it costs one entry a vector step, whatever the number of slots. Each slot remembers two points: the nearest
+    from which it can be restored, and its last seeded reset.
     """
 
     def __init__(self, count: int, actions: SpaceLayout, limit: int) -> None:
-        self._count = count
         self._actions = actions
         self._limit = limit
-        self._entries: list[Any] = []
+        self._entries = _Log()
+        self._steps = 0
         self._others: list[int] = []  # where the entries are that are no steps: few, and often none
-        self._base = 0
-        self._nearest: list[tuple[int, ResetSlot] | None] = [None] * count
-        self._seeded: list[tuple[int, ResetSlot] | None] = [None] * count
+        self._own = [_Log() for _ in range(count)]  # (entries noted before it, a row of actions or a reset)
+        self._own_steps = [0] * count
+        self._noted = 0
+        self._nearest: list[_Point | None] = [None] * count
+        self._seeded: list[_Point | None] = [None] * count
         self._settled: list[dict[str, Any]] = [{} for _ in range(count)]
         self.was_reset = [False] * count
         self.overrun = [False] * count
 
     @property
     def end(self) -> int:
-        """The index of the next entry."""
-        return self._base + len(self._entries)
+        """How much was noted so far."""
+        return self._noted
+
+    # ---- taking note ----
 
     def stepped(self, actions: list[Array] | Sequence[Any], slots: Sequence[int] | None) -> None:
         """Note a step: `actions` is a copy, with a row for each of `slots` (`None`: for all)."""
-        rows = None if slots is None else {slot: row for row, slot in enumerate(slots)}
-        self._entries.append(_Steps(actions, rows))
-        if len(self._entries) % _PRUNE_EVERY == 0:
+        if slots is None:
+            self._steps += 1
+            self._entries.items.append(_Steps(actions))
+        else:
+            end = self._entries.end
+            for row, slot in enumerate(slots):
+                self._own_steps[slot] += 1
+                self._own[slot].items.append((end, self._row(actions, row)))
+        self._noted += 1
+        if self._noted % _PRUNE_EVERY == 0:
             self._prune()
 
     def called(self, call: Call) -> None:
-        """Note a call to all worlds."""
-        self._others.append(self.end)
-        self._entries.append(("call", call))
+        """Note a call to all worlds, or to some."""
+        self._other(("call", call))
 
-    def attribute_set(self, name: str, values: Sequence[Any]) -> None:
-        """Note that an attribute was set in all worlds."""
-        self._others.append(self.end)
-        self._entries.append(("set", name, list(values)))
+    def attribute_set(self, name: str, values: Mapping[int, Any]) -> None:
+        """Note that an attribute was set in the worlds of the slots that have a value."""
+        self._other(("set", name, dict(values)))
 
     def forget(self, slot: int) -> None:
-        """Note that the slot is about to be reset: what it did before will not be asked for again."""
-        self._settle(slot, self.end)
+        """Note that what the slot did before will not be asked for again."""
+        self._settle(slot)
         self.was_reset[slot], self.overrun[slot] = False, False
         self._nearest[slot] = self._seeded[slot] = None
 
     def reset(self, how: ResetSlot) -> None:
-        """Note an explicit reset that has been done."""
+        """Note an explicit reset that has been done. One without a seed goes on from what was before."""
         slot = how.slot
+        if how.seed is not None:
+            self.forget(slot)
+            self._nearest[slot] = self._seeded[slot] = self._here(how)
+        elif self._nearest[slot] is not None:
+            self._own[slot].items.append((self._entries.end, how))
+            self._noted += 1
         self.was_reset[slot] = True
-        point = (self.end, how) if how.seed is not None else None
-        self._nearest[slot] = self._seeded[slot] = point
 
     def recorded(self, origin: Origin, how: ResetSlot) -> None:
-        """Note a point that a worker recorded during the latest entry; `how` has what a reset needs besides."""
+        """Note a point that a worker recorded just now; `how` has what a reset needs besides."""
         slot = origin.slot
-        self._settle(slot, self.end)
+        self._settle(slot)
         restored = dataclasses.replace(
             how,
             seed=origin.seed,
@@ -92,68 +142,127 @@ class History:
             options=None if origin.automatic else how.options,
             restoring=True,
         )
-        self._nearest[slot] = (self.end, restored)
+        self._nearest[slot] = self._here(restored)
         self.overrun[slot] = False
+
+    def _other(self, entry: tuple[Any, ...]) -> None:
+        self._others.append(self._entries.end)
+        self._entries.items.append(entry)
+        self._noted += 1
+
+    def _here(self, how: ResetSlot) -> _Point:
+        slot = how.slot
+        return _Point(how, self._entries.end, self._own[slot].end, self._steps_of(slot))
+
+    def _steps_of(self, slot: int) -> int:
+        return self._steps + self._own_steps[slot]
+
+    # ---- giving it out ----
 
     def attempts(self, slot: int) -> list[tuple[ResetSlot, list[Any]]]:
         """Return the ways to restore a slot, the best first: a reset, and the events after it."""
-        points = [self._nearest[slot]]
-        if self._seeded[slot] is not None and self._seeded[slot] != self._nearest[slot]:
-            points.append(self._seeded[slot])
-        return [
-            (point[1], self._events(slot, point[0])) for point in points if point is not None and point[0] >= self._base
-        ]
+        nearest, seeded = self._nearest[slot], self._seeded[slot]
+        points = [nearest] if seeded is nearest else [nearest, seeded]
+        return [(point.how, self._events(slot, point)) for point in points if point is not None and self._has(point)]
 
     def before(self, slot: int) -> list[Any]:
         """Return the attributes and calls that came before the slot's restorable points: the last of each name."""
         if self._nearest[slot] is None:
-            self._settle(slot, self.end)
+            self._settle(slot)
         return list(self._settled[slot].values())
 
-    def _events(self, slot: int, start: int) -> list[Any]:
+    def _has(self, point: _Point) -> bool:
+        """Whether all that came after a point is still there and within the limit."""
+        slot = point.how.slot
+        kept = point.entries >= self._entries.base and point.own >= self._own[slot].base
+        if kept and self._steps_of(slot) - point.steps > self._limit:
+            self.overrun[slot] = True
+            return False
+        return kept
+
+    def _events(self, slot: int, point: _Point) -> list[Any]:
+        """Return what happened to a slot after a point, in order; steps that follow each other as one event."""
         events: list[Any] = []
-        for entry in self._entries[start - self._base :]:
-            event = self._event(entry, slot)
-            if event is not None:
-                events.append(event)
+        run: list[Row] = []
+        for event in self._merged(slot, point):
+            if isinstance(event, _Steps):
+                run.append(self._row(event.actions, slot))
+            elif isinstance(event, tuple) and event[0] == "step":
+                run.append(event[1])
+            else:
+                own = self._event(event, slot)
+                if own is not None:
+                    self._add_run(events, run)
+                    events.append(own)
+        self._add_run(events, run)
         return events
 
+    def _merged(self, slot: int, point: _Point) -> Iterator[Any]:
+        own = self._own[slot].since(point.own)
+        next_own = next(own, None)
+        for position, entry in enumerate(self._entries.since(point.entries), point.entries):
+            while next_own is not None and next_own[0] <= position:
+                yield _own_event(next_own[1])
+                next_own = next(own, None)
+            yield entry
+        while next_own is not None:
+            yield _own_event(next_own[1])
+            next_own = next(own, None)
+
+    def _add_run(self, events: list[Any], run: list[Row]) -> None:
+        if run:
+            leaves = list(zip(*run, strict=True))
+            events.append(("steps", list(leaves[0]) if self._actions.loose else [np.stack(leaf) for leaf in leaves]))
+            run.clear()
+
+    def _row(self, actions: Sequence[Any], row: int) -> Row:
+        return (actions[row],) if self._actions.loose else tuple(array[row] for array in actions)
+
     def _event(self, entry: Any, slot: int) -> Any:
+        """Return what an entry that is no step means for a slot; `None` if nothing."""
         match entry:
-            case _Steps():
-                row = slot if entry.rows is None else entry.rows.get(slot)
-                if row is None:
-                    return None
-                if self._actions.loose:
-                    return ("step", entry.actions[row])
-                return ("step", self._actions.row(entry.actions, (), row))
             case ("set", name, values):
-                return ("set", name, values[slot])
+                return ("set", name, values[slot]) if slot in values else None
+            case ("call", Call(slots=slots)) if slots is not None and slot not in slots:
+                return None
             case _:
                 return entry
 
-    def _settle(self, slot: int, end: int) -> None:
-        """Keep what still matters of the entries from the slot's last point to `end`, which will not be replayed."""
-        nearest = self._nearest[slot]
-        start = self._base if nearest is None else max(nearest[0], self._base)
-        for index in self._others:
-            if start <= index < end:
-                entry = self._entries[index - self._base]
+    # ---- forgetting ----
+
+    def _settle(self, slot: int) -> None:
+        """Keep what still matters of the entries since the slot's last point, which will not be replayed."""
+        nearest, base = self._nearest[slot], self._entries.base
+        start = base if nearest is None else max(nearest.entries, base)
+        for position in self._others:
+            if position >= start:
+                entry = self._entries.items[position - base]
+                event = self._event(entry, slot)
+                if event is None:
+                    continue
                 key = f"{entry[0]} {entry[1].name if isinstance(entry[1], Call) else entry[1]}"
                 self._settled[slot].pop(key, None)
-                self._settled[slot][key] = self._event(entry, slot)
+                self._settled[slot][key] = event
 
     def _prune(self) -> None:
-        """Drop the entries that nobody will replay."""
-        end = self.end
-        for slot, point in enumerate(self._nearest):
-            if point is not None and end - point[0] > self._limit:
-                self._settle(slot, end)
-                self._nearest[slot] = None
+        """Drop what nobody will replay."""
+        end = self._entries.end
+        keep_from = end
+        for slot, log in enumerate(self._own):
+            nearest, seeded = self._nearest[slot], self._seeded[slot]
+            if nearest is not None and self._steps_of(slot) - nearest.steps > self._limit:
+                self._settle(slot)
+                self._nearest[slot] = self._seeded[slot] = nearest = seeded = None
                 self.overrun[slot] = True
-        needed = min((point[0] for point in self._nearest if point is not None), default=end)
-        fallback = min((point[0] for point in self._seeded if point is not None), default=end)
-        keep_from = min(needed, max(fallback, end - FALLBACK_ENTRIES))
-        del self._entries[: keep_from - self._base]
-        self._base = keep_from
-        self._others = [index for index in self._others if index >= keep_from]
+            if nearest is None:
+                log.drop_before(log.end)
+                continue
+            fallback = nearest if seeded is None else seeded
+            keep_from = min(keep_from, nearest.entries, max(fallback.entries, end - FALLBACK_ENTRIES))
+            log.drop_before(min(nearest.own, max(fallback.own, log.end - FALLBACK_ENTRIES)))
+        self._entries.drop_before(keep_from)
+        self._others = [position for position in self._others if position >= keep_from]
+
+
+def _own_event(event: Any) -> tuple[str, Any]:
+    return ("reset", event) if isinstance(event, ResetSlot) else ("step", event)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,9 @@ class Columns:
 
 
 Infos = Columns | list[Entry] | None
+
+InfoJoin = Callable[[Sequence[Infos], int], dict[Any, Any]]
+"""Puts the infos of all slots together, given in the order of the slots, with the number of slots."""
 
 
 def pack(entries: list[Entry], first: int, count: int) -> Infos:
@@ -78,6 +81,18 @@ def merge(pieces: Sequence[Infos], count: int) -> dict[str, Any]:
     for piece in present:
         for slot, info in piece.entries() if isinstance(piece, Columns) else piece:
             add_info(infos, info, slot, count)
+    return infos
+
+
+def by_slot(pieces: Sequence[Infos], _: int) -> dict[Any, Any]:
+    """Return the infos as the worlds gave them: a list for each slot that has any.
+
+    It has two where an episode ended and the next one began.
+    """
+    infos: dict[int, list[dict[str, Any]]] = {}
+    for piece in pieces:
+        for slot, info in piece.entries() if isinstance(piece, Columns) else piece or ():
+            infos.setdefault(slot, []).append(info)
     return infos
 
 

@@ -13,7 +13,8 @@ from gymnasium import spaces
 Array = np.ndarray[Any, np.dtype[Any]]
 Put = Callable[[int, Any], None]
 
-_FIXED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+FIXED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
+"""The spaces whose every value takes the same bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +24,13 @@ class Leaf:
     path: tuple[Any, ...]
     space: spaces.Space[Any]
     fixed: bool
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
     @property
     def name(self) -> str:
         """How a person calls it; empty for the whole value."""
         return "".join(f"[{key!r}]" for key in self.path)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self.space.shape or ())
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.space.dtype)
 
     def get(self, value: Any) -> Any:
         """Return this part of a value of the whole space."""
@@ -53,7 +48,7 @@ def leaves(space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterator[Lea
         for index, part in enumerate(space.spaces):
             yield from leaves(part, (*path, index))
     else:
-        yield Leaf(path, space, isinstance(space, _FIXED))
+        yield Leaf(path, space, isinstance(space, FIXED), tuple(space.shape or ()), np.dtype(space.dtype or object))
 
 
 class SpaceLayout:
@@ -100,7 +95,7 @@ class SpaceLayout:
             return {key: self._assemble(part, fixed, loose) for key, part in space.spaces.items()}
         if isinstance(space, spaces.Tuple):
             return tuple(self._assemble(part, fixed, loose) for part in space.spaces)
-        return next(fixed) if isinstance(space, _FIXED) else tuple(next(loose))
+        return next(fixed) if isinstance(space, FIXED) else tuple(next(loose))
 
     def row(self, arrays: Sequence[Array], objects: Sequence[Sequence[Any]], i: int) -> Any:
         """Return row `i` as one value of the space, copied."""
@@ -113,7 +108,7 @@ class SpaceLayout:
                 return {key: pick(part, fixed, loose) for key, part in space.spaces.items()}
             if isinstance(space, spaces.Tuple):
                 return tuple(pick(part, fixed, loose) for part in space.spaces)
-            return next(fixed) if isinstance(space, _FIXED) else next(loose)
+            return next(fixed) if isinstance(space, FIXED) else next(loose)
 
         return pick(self.space, iter(rows), iter([values[i] for values in objects]))
 

@@ -15,11 +15,11 @@ from stretto.envs.backends import PROCESS, SERIAL, Backend, backend_named
 from stretto.envs.choice import Choice, choose
 from stretto.envs.crew import Crew, Limits
 from stretto.envs.engine import Engine
-from stretto.envs.group import GroupSettings, Maker
 from stretto.envs.layout import SpaceLayout, same_space
 from stretto.envs.messages import Attach, Built
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.service import Buffers, GroupFactory, array_shapes
+from stretto.envs.slot import GroupSettings, Maker
 from stretto.envs.state import SlotState, TaskSource
 from stretto.envs.vector import VectorEnv
 from stretto.errors import FewerWorkers, InvalidLayout, InvalidSpace, ResourceError, UsageError
@@ -86,14 +86,18 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     mode = _mode(autoreset_mode)
     _check_words(transport=(transport, ("shared", "message")), on_crash=(on_crash, ("replay", "truncate", "raise")))
     _check_words(checks=(checks, ("first", "always", "off")), global_rng=(global_rng, ("auto", "private", "shared")))
-    if not isinstance(num_envs, int) or num_envs < 1:
-        raise InvalidLayout(f"num_envs must be at least 1, got {num_envs!r}")
+    if num_envs < 1:
+        raise InvalidLayout(f"num_envs must be at least 1, got {num_envs}")
     makers = makers_of(id_or_factory, num_envs, env_kwargs, wrappers)
     budget = budget or default_budget()
     chosen = _choose(backend, workers, makers, budget, isolate)
     traced = _debugger_attached()
     limits = Limits(
-        *(None if traced else seconds for seconds in (start_timeout, reset_timeout, step_timeout)), on_crash, max_restarts
+        start=None if traced else start_timeout,
+        reset=None if traced else reset_timeout,
+        step=None if traced else step_timeout,
+        on_crash=on_crash,
+        max_restarts=max_restarts,
     )
     group = GroupSettings(mode, episode_seeds, global_rng, checks)
     crew, built, chosen = _start(makers, chosen, group, limits, budget, isolate)
@@ -155,14 +159,19 @@ def _choose(backend: str, workers: int | None, makers: Sequence[Maker], budget: 
 
 
 def _start(
-    makers: Sequence[Maker], chosen: Choice, group: GroupSettings, limits: Limits, budget: CpuBudget, isolate: bool
+    makers: Sequence[Maker],
+    chosen: Choice,
+    group: GroupSettings,
+    limits: Limits,
+    budget: CpuBudget,
+    isolate: bool,
 ) -> tuple[Crew, Built, Choice]:
     """Start the workers; with fewer than chosen if the machine does not allow as many."""
     workers = chosen.workers
     while True:
         crew = Crew(chosen.backend, limits, spin_seconds=_spin(chosen.backend, workers, budget))
         try:
-            shares = _shares(makers, workers, group)
+            shares = _shares(makers, workers, group, chosen.relief)
             inline = None if isolate else len(shares) - 1
             built: list[Built] = crew.start(shares, inline)
             _check_equal(built, shares)
@@ -183,12 +192,12 @@ def _start(
             raise
 
 
-def _shares(makers: Sequence[Maker], workers: int, group: GroupSettings) -> list[GroupFactory]:
-    """Split the slots evenly; the last worker, which may be the caller, has the smaller share."""
-    least, more = divmod(len(makers), workers)
+def _shares(makers: Sequence[Maker], workers: int, group: GroupSettings, relief: int) -> list[GroupFactory]:
+    """Split the slots evenly; the last worker, which may be the caller, has `relief` fewer than the others."""
+    least, more = divmod(len(makers) + relief, workers)
     shares, first = [], 0
     for index in range(workers):
-        count = least + (index < more)
+        count = least + (index < more) - (relief if index == workers - 1 else 0)
         shares.append(GroupFactory(list(makers[first : first + count]), first, group))
         first += count
     return shares

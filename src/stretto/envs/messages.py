@@ -14,6 +14,11 @@ from stretto.workers.arena import Field
 
 
 @dataclass(frozen=True, slots=True)
+class Describe:
+    """Ask what the worlds are like; answered with `Built`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Built:
     """A group's worlds exist: what they have in common, and the agents where there are several."""
 
@@ -72,19 +77,20 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Call a method of every world (or read an attribute that is no method)."""
+    """Call a method of every world, or of those of some slots (or read an attribute that is no method)."""
 
     name: str
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    slots: frozenset[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SetAttr:
-    """Set an attribute, one value a slot of the group."""
+    """Set an attribute, in the worlds of the slots that have a value."""
 
     name: str
-    values: list[Any]
+    values: dict[int, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +136,11 @@ class Extras:
 class SlotPlan:
     """How to bring one slot to where it was.
 
-    `events` are what happened after `origin`, in order: ("step", action), ("call", Call) or ("set", name, value).
+    `attempts` are ways to do so, the best first: a reset, and what happened after it, in order: ("steps", actions, one
+    array a leaf), ("reset", ResetSlot), ("call", Call) or ("set", name, value). `before` came before any of them.
     `expected` is the last row that the caller saw: observation, reward, terminated, truncated; `None`: nothing to
     compare with. `lost_seed` seeds the next episode if the slot cannot be restored, `reason` says why where that
-    is known beforehand, and `last` is the observation to end the lost episode with.
+    is known beforehand, and `last` is the observation to end the lost episode with, unless it `is_over` already.
     """
 
     slot: int
@@ -144,6 +151,7 @@ class SlotPlan:
     lost_seed: int
     lost_episode: int
     tasks: Mapping[int, Any]
+    is_over: bool
     reason: str | None = None
 
 

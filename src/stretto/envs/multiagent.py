@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -16,8 +17,9 @@ from stretto.envs import messages
 from stretto.envs.actions import ActionGate
 from stretto.envs.calls import WorldCalls
 from stretto.envs.engine import Engine
-from stretto.envs.layout import Array
+from stretto.envs.layout import FIXED, Array
 from stretto.envs.messages import Built
+from stretto.envs.state import Options
 from stretto.envs.vector import chosen_slots, slot_seeds
 from stretto.errors import InvalidAction
 
@@ -46,7 +48,8 @@ class MultiAgentVectorEnv(WorldCalls):
 
     `observations[agent]` has shape `(num_envs, ...)`. `mask[agent]` says in which environments the agent can act
     next; an agent that died in this step still has its last observation, reward and flags, and zeros from the
-    next step on. An environment is reset when no agent is left in it.
+    next step on. An environment is reset when no agent is left in it; with same-step autoreset, its last observations
+    are in `infos["final_obs"]`, by agent.
 
     Attributes:
         choice: what runs the environments, and why, in one sentence.
@@ -87,7 +90,7 @@ class MultiAgentVectorEnv(WorldCalls):
         return batch_space(self.single_action_space(agent), self.num_envs)
 
     def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | Sequence[int | None] | None = None, options: Options = None
     ) -> tuple[AgentBatch, dict[str, Any]]:
         """Reset all environments, or those where `options["reset_mask"]` is true."""
         slots, options = chosen_slots(options, self.num_envs)
@@ -100,7 +103,6 @@ class MultiAgentVectorEnv(WorldCalls):
         """Step every environment. `actions[agent]` has a row for each; agents that are nowhere alive may be left out."""
         engine = self._engine
         engine.check_steppable()
-        engine.state.align()
         admitted = self._gate.admit(self._packed(actions), engine.everyone)
         infos = engine.step(admitted)
         value = self._value()
@@ -121,7 +123,9 @@ class MultiAgentVectorEnv(WorldCalls):
             raise InvalidAction(f"actions must be by agent, one of {self.possible_agents}, got {sorted(unknown)}")
         return tuple(
             _stack(
-                kind.action_space, [actions.get(agent, self._absent(agent)) for agent in kind.agents], self.num_envs
+                kind.action_space,
+                [actions[agent] if agent in actions else self._absent(agent) for agent in kind.agents],
+                self.num_envs,
             )
             for kind in self.kinds
         )
@@ -130,7 +134,9 @@ class MultiAgentVectorEnv(WorldCalls):
         alive = self.mask[agent] if self.mask else np.ones(self.num_envs, bool)
         if alive.any():
             slot = int(np.flatnonzero(alive)[0])
-            raise InvalidAction(f"every agent that is alive must act, {agent!r} is alive in slot {slot} and has no action")
+            raise InvalidAction(
+                f"every agent that is alive must act, {agent!r} is alive in slot {slot} and has no action"
+            )
         return None
 
     def _value(self) -> dict[str, Any]:
@@ -152,6 +158,12 @@ class MultiAgentVectorEnv(WorldCalls):
                 value[name] = value[name].copy()
                 for slot in np.flatnonzero(infos["_final_obs"]):
                     value[name][slot] = infos["final_obs"][slot][name]
+            for slot in np.flatnonzero(infos["_final_obs"]):
+                blocks = infos["final_obs"][slot]["blocks"]
+                infos["final_obs"][slot] = {
+                    agent: _agent_row(self.kinds[k].observation_space, blocks[k], j)
+                    for agent, (k, j) in self._kind_of.items()
+                }
 
     def _observations(self, value: dict[str, Any]) -> AgentBatch:
         batch = AgentBatch()
@@ -188,6 +200,15 @@ def _column(space: spaces.Space[Any], block: Any, j: int) -> Any:
     return block[j]
 
 
+def _agent_row(space: spaces.Space[Any], block: Any, j: int) -> Any:
+    """Return the value of agent number `j` of one environment's block."""
+    if isinstance(space, spaces.Dict):
+        return {key: _agent_row(part, block[key], j) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_agent_row(part, block[i], j) for i, part in enumerate(space.spaces))
+    return block[j]
+
+
 def _stack(space: spaces.Space[Any], columns: list[Any], count: int) -> Any:
     """Lay columns of actions, one an agent, side by side; an agent without actions gets ones that are ignored."""
     if isinstance(space, spaces.Dict):
@@ -199,6 +220,8 @@ def _stack(space: spaces.Space[Any], columns: list[Any], count: int) -> Any:
         return tuple(
             _stack(part, [None if c is None else c[i] for c in columns], count) for i, part in enumerate(space.spaces)
         )
+    if not isinstance(space, FIXED):
+        return tuple([_any_action(space)] * count if column is None else column for column in columns)
     filler = np.stack([_any_action(space)] * count)
     return np.stack([filler if column is None else np.asarray(column) for column in columns], axis=1)
 
@@ -208,4 +231,6 @@ def _any_action(space: spaces.Space[Any]) -> Any:
         return np.int64(space.start)
     if isinstance(space, spaces.MultiDiscrete):
         return np.asarray(space.start)
+    if not isinstance(space, FIXED):
+        return copy.deepcopy(space).sample()
     return np.zeros(space.shape or (), space.dtype)

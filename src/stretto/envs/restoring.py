@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 import numpy as np
 
 from stretto.envs.group import EnvGroup, Rows
-from stretto.envs.messages import Call, Restored, SlotPlan
+from stretto.envs.layout import SpaceLayout
+from stretto.envs.messages import Call, ResetSlot, Restored, SlotPlan
 
 
 class _Mismatch(Exception):
@@ -15,12 +17,14 @@ class _Mismatch(Exception):
 
 
 class Restorer:
-    """Restores the slots of a fresh group."""
+    """Restores the slots of a fresh group. `beat[0]` changes with every step, as a sign of life."""
 
-    def __init__(self, group: EnvGroup) -> None:
-        self._group = group
+    def __init__(self, group: EnvGroup, beat: memoryview[int]) -> None:
+        self._group, self._beat = group, beat
         self._seen: Any = None
+        self._stepped = False
         self._replayed = 0
+        self._actions = SpaceLayout(group.slots[0].env.action_space)
         count = group.count
         self._scratch = Rows(self._see, np.zeros(count), np.zeros(count, bool), np.zeros(count, bool))
 
@@ -30,61 +34,75 @@ class Restorer:
     def restore(self, plans: list[SlotPlan]) -> Restored:
         """Restore every slot that has a plan; say which ones had to be given up."""
         lost: dict[int, str] = {}
-        self._group.recording = False
         for plan in plans:
+            slot = self._group.slots[plan.slot - self._group.first]
+            slot.recording = False
             reason = self._restore_slot(plan)
+            slot.recording = True
             if reason is not None:
                 lost[plan.slot] = reason
-        self._group.recording = True
         return Restored(self._replayed, lost)
 
     def _restore_slot(self, plan: SlotPlan) -> str | None:
-        group, i = self._group, plan.slot - self._group.first
+        i = plan.slot - self._group.first
+        slot = self._group.slots[i]
         reason = plan.reason
         for number, attempt in enumerate(plan.attempts):
             if number:
-                group.rebuild(i)
-            for event in plan.before:
-                self._do(i, event)
+                slot.rebuild()
             try:
-                self._replay(i, *attempt)
+                self._do_all(i, plan.before)
+                self._begin(i, attempt[0])
+                self._do_all(i, attempt[1])
                 self._compare(i, plan)
                 return None
             except _Mismatch as mismatch:
                 reason = str(mismatch)
-        if reason is None:  # it was never reset: there is nothing to restore but attributes
-            for event in plan.before:
-                self._do(i, event)
-            return None
+            except Exception as error:  # noqa: BLE001  it did not raise before, so this is not the same world again
+                reason = f"the world does not repeat itself: replayed, it raised {error!r}"
         if plan.attempts:
-            group.rebuild(i)
-        for event in plan.before:
-            self._do(i, event)
-        group.tasks[i].update(plan.tasks)
-        over = plan.expected is not None and (plan.expected[2] or plan.expected[3])
-        group.end_episode(i, plan.last, plan.lost_seed, plan.lost_episode, None if over else reason)
-        return None if over else reason
+            slot.rebuild()
+        self._do_all(i, plan.before)
+        if reason is None:  # it was never reset, so that nothing is lost
+            return None
+        slot.tasks.update(plan.tasks)
+        slot.end_episode(plan.last, plan.lost_seed, plan.lost_episode, None if plan.is_over else reason)
+        return None if plan.is_over else reason
 
-    def _replay(self, i: int, reset: Any, events: list[Any]) -> None:
-        observation, _ = self._group.reset_slot(reset)
+    def _begin(self, i: int, how: ResetSlot) -> None:
+        observation, _ = self._group.reset_slot(how)
         self._see(i, observation)
-        self._scratch.rewards[i] = 0.0
-        self._scratch.terminated[i] = self._scratch.truncated[i] = False
+        self._stepped = False
+
+    def _do_all(self, i: int, events: list[Any]) -> None:
         for event in events:
             self._do(i, event)
 
     def _do(self, i: int, event: Any) -> None:
         match event:
-            case ("step", action):
-                self._replayed += 1
-                self._group.step([i], [action], self._scratch)
-                self._group.progress[0] = -self._replayed  # each step is a sign of life
+            case ("steps", actions):
+                for action in self._rows(actions):
+                    self._step(i, action)
+            case ("reset", how):
+                self._begin(i, how)
             case ("set", name, value):
                 self._group.set_attr(name, i, value)
             case ("call", Call(name, args, kwargs)):
-                self._group.call(name, args, kwargs, only=i)
+                self._group.call(name, args, kwargs, [i])
             case _:
                 raise AssertionError(f"no such event: {event!r}")
+
+    def _rows(self, actions: Any) -> Iterable[Any]:
+        """Return the actions of steps that follow each other, one by one."""
+        if self._actions.loose:
+            return cast(list[Any], actions)
+        return (self._actions.row(actions, (), k) for k in range(len(actions[0])))
+
+    def _step(self, i: int, action: Any) -> None:
+        self._replayed += 1
+        self._stepped = True
+        self._beat[0] = self._replayed
+        self._group.step([i], [action], self._scratch)
 
     def _compare(self, i: int, plan: SlotPlan) -> None:
         if plan.expected is None:
@@ -98,6 +116,8 @@ class Restorer:
                 raise _Mismatch(
                     f"the world does not repeat itself: replayed, observation{leaf.name} differs from the one seen before"
                 )
+        if not self._stepped:
+            return  # reward and flags of the row are those of the step that ended the episode before
         flags = bool(rows.terminated[i]), bool(rows.truncated[i])
         if not np.array_equal(rows.rewards[i], reward, equal_nan=True) or flags != (terminated, truncated):
             raise _Mismatch("the world does not repeat itself: replayed, its reward or its end differs")

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from stretto.envs import messages
-from stretto.envs.group import EnvGroup, GroupSettings, Maker, Rows
+from stretto.envs.group import EnvGroup, Rows
 from stretto.envs.layout import Array, SpaceLayout
 from stretto.envs.messages import Attach, Built, Extras
 from stretto.envs.restoring import Restorer
+from stretto.envs.slot import GroupSettings, Maker
 from stretto.workers.base import Port, Start
-from stretto.workers.control import POSITION
+from stretto.workers.control import BEAT, POSITION
 
 STEP_ALL = 0
 """Signal: step every world; `STEP_ALL + buffer`. A step of one world is `2 * (i + 1) + buffer`."""
@@ -84,8 +85,8 @@ class GroupService:
         self._port = port
         self._group = EnvGroup(makers, first, settings, port.index, port.words[POSITION : POSITION + 1])
         port.place = self._group.place
-        self._group.build_all()
-        env = self._group.envs[0]
+        self._group.build()
+        env = self._group.slots[0].env
         self._observations = self._group.layout
         self._actions = SpaceLayout(env.action_space)
         self._rows: list[Rows] = []
@@ -97,6 +98,13 @@ class GroupService:
     def close(self) -> None:
         self._group.close()
 
+    def move_to(self, port: Port) -> GroupService:
+        """Serve through another port of this process from now on."""
+        self._port = port
+        self._group.progress = port.words[POSITION : POSITION + 1]
+        port.place = self._group.place
+        return self
+
     def handle(self, message: Any) -> object:
         group = self._group
         match message:
@@ -106,24 +114,28 @@ class GroupService:
             case messages.Reset(slots, buffer):
                 indices = [how.slot - group.first for how in slots]
                 return self._told(group.reset(slots, self._rows[buffer]), buffer, indices)
-            case messages.Call(name, args, kwargs):
-                return group.call(name, args, kwargs)
+            case messages.Call(name, args, kwargs, slots):
+                chosen = (i for i in group.everyone if slots is None or group.first + i in slots)
+                return group.call(name, args, kwargs, chosen)
             case messages.SetAttr(name, values):
-                for i, value in enumerate(values):
-                    group.set_attr(name, i, value)
+                for slot, value in values.items():
+                    group.set_attr(name, slot - group.first, value)
                 return None
             case messages.MapWorlds(function):
                 return group.map(function)
             case messages.NextTasks(tasks):
                 for slot, by_episode in tasks.items():
-                    group.tasks[slot - group.first].update(by_episode)
+                    group.slots[slot - group.first].tasks.update(by_episode)
                 return None
             case messages.Restore(plans):
                 return self._restore(plans)
             case Attach():
-                return self._attach(message)
-            case Start():
+                self._attach(message)
+                return None
+            case messages.Describe():
                 return self._built()
+            case Start():
+                return None
             case _:
                 raise AssertionError(f"no such message: {message!r}")
 
@@ -162,7 +174,7 @@ class GroupService:
         return extras
 
     def _built(self) -> Built:
-        env = self._group.envs[0]
+        env = self._group.slots[0].env
         return Built(
             observation_space=env.observation_space,
             action_space=env.action_space,
@@ -203,7 +215,6 @@ class GroupService:
     def _restore(self, plans: list[messages.SlotPlan]) -> messages.Restored:
         self._port.muted = True
         try:
-            return Restorer(self._group).restore(plans)
+            return Restorer(self._group, self._port.words[BEAT : BEAT + 1]).restore(plans)
         finally:
             self._port.muted = False
-

@@ -15,11 +15,14 @@ from stretto.envs.history import History
 from stretto.envs.layout import Array, SpaceLayout
 from stretto.envs.messages import Extras, ResetSlot, Restored, SlotPlan
 from stretto.envs.service import Buffers
-from stretto.errors import SlotTruncated
+from stretto.errors import Place, SlotTruncated
 from stretto.seeding import SeedTree
 
 TaskSource = Callable[[int, int, np.random.Generator], Any]
 """`(slot, episode, stream) -> task`: a function of these alone, so that it does not matter who asks when."""
+
+Options = dict[str, Any] | Sequence[dict[str, Any] | None] | None
+"""The options of a reset: for all slots, or a sequence with those of each."""
 
 
 @dataclass(slots=True)
@@ -47,6 +50,8 @@ class SlotState:
         self.episodes = np.zeros(count, np.int64)
         self.buffer = 0
         self.own_buffer: dict[int, int] = {}
+        self.resets_in_same_step = False
+        self.being_reset: frozenset[int] = frozenset()
         self._tasks: TaskSource | None = None
         self._given: list[dict[int, Any]] = [{} for _ in range(count)]
         self.buffers: Buffers
@@ -91,9 +96,16 @@ class SlotState:
     # ---- resets and tasks ----
 
     def plan_reset(
-        self, seeds: Sequence[int | None], options: dict[str, Any] | None, slots: Iterable[int], episode_seeds: bool
+        self,
+        seeds: Sequence[int | None],
+        options: Options,
+        slots: Iterable[int],
+        episode_seeds: bool,
     ) -> list[ResetSlot]:
-        """Say how each of these slots is to be reset. A seed begins a new count of episodes."""
+        """Say how each of these slots is to be reset. A seed begins a new count of episodes.
+
+        `options` are for all, or a sequence has those of each slot.
+        """
         plans = []
         for slot in slots:
             seed = seeds[slot]
@@ -109,7 +121,7 @@ class SlotState:
             how = ResetSlot(
                 slot=slot,
                 seed=seed,
-                options=options,
+                options=options if options is None or isinstance(options, dict) else options[slot],
                 episode=episode,
                 slot_seed=seed,
                 entropy=self.entropy,
@@ -157,23 +169,23 @@ class SlotState:
 
     # ---- what the crew asks for when a worker has died ----
 
-    def seed_of(self, slot: int) -> int | None:
-        """The seed of the slot's last seeded reset."""
-        return self.slot_seeds[slot]
+    def place(self, slot: int, doing: str, worker: int) -> Place:
+        """Say where a slot is."""
+        known = self.history.was_reset[slot]
+        episode = int(self.episodes[slot]) if known else None
+        return Place(doing, worker=worker, slot=slot, episode=episode, seed=self.slot_seeds[slot])
 
-    def plans(self, slots: Iterable[int], replay: bool) -> list[SlotPlan]:
-        """Say how to bring slots of a new worker to where they were."""
-        return [self._plan(slot, replay) for slot in slots]
+    def plans(self, slots: Iterable[int], lost_because: str | None) -> list[SlotPlan]:
+        """Say how to bring slots of a new worker to where they were; if they are lost, for the reason given."""
+        return [self._plan(slot, lost_because) for slot in slots]
 
-    def _plan(self, slot: int, replay: bool) -> SlotPlan:
+    def _plan(self, slot: int, lost_because: str | None) -> SlotPlan:
         history = self.history
         was_reset = history.was_reset[slot]
-        attempts = history.attempts(slot) if replay else []
+        attempts = history.attempts(slot) if lost_because is None else []
         reason = None
         if was_reset and not attempts:
-            reason = "its worker died"
-            if replay and history.overrun[slot]:
-                reason += " more than replay_limit steps after the last point from which it can be restored"
+            reason = lost_because or _why_not_restorable(history.overrun[slot])
         b, buffer = self.buffers, self.buffer_of(slot)
         last = self.observations.row(b.observations[buffer], self.objects, slot) if was_reset else None
         expected = None
@@ -196,8 +208,15 @@ class SlotState:
             lost_seed=SeedTree(root or 0).child("lost", slot, episode, history.end).seed(),
             lost_episode=episode,
             tasks=tasks,
+            is_over=slot in self.being_reset or (was_reset and self._is_over(slot)),
             reason=reason,
         )
+
+    def _is_over(self, slot: int) -> bool:
+        """Whether the slot's episode has ended, and the next has not begun."""
+        b, buffer = self.buffers, self.buffer_of(slot)
+        done = bool(b.terminated[buffer][slot] or b.truncated[buffer][slot])
+        return done and not self.resets_in_same_step
 
     def restarted(self) -> None:
         """Count a worker that was replaced."""
@@ -208,8 +227,15 @@ class SlotState:
         self.counts.replayed_steps += result.replayed
         self.counts.truncations += len(result.lost)
         for slot, reason in result.lost.items():
+            self.history.forget(slot)
+            self.history.was_reset[slot] = True  # to the observation that ends the lost episode
             warnings.warn(f"the episode of slot {slot} was truncated: {reason}", SlotTruncated, stacklevel=2)
 
+
+def _why_not_restorable(overrun: bool) -> str:
+    if overrun:
+        return "its worker died more than replay_limit steps after the last point from which it can be restored"
+    return "its worker died, and it cannot be restored: it has no np_random of its own, and was not reset with a seed"
 
 
 def _with_tasks(how: ResetSlot, tasks: dict[int, Any]) -> ResetSlot:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import gymnasium
 import numpy as np
@@ -16,8 +16,10 @@ from stretto import trace
 from stretto.envs.actions import ActionGate
 from stretto.envs.calls import WorldCalls
 from stretto.envs.engine import Engine
+from stretto.envs.infos import by_slot
 from stretto.envs.layout import Array
 from stretto.envs.messages import Built
+from stretto.envs.state import Options
 from stretto.errors import UsageError
 
 
@@ -71,12 +73,12 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
     # ---- Gymnasium's API ----
 
     def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | Sequence[int | None] | None = None, options: Options = None
     ) -> tuple[Any, dict[str, Any]]:
         """Reset all environments, or those where `options["reset_mask"]` is true, and return the batch.
 
-        `seed=int` gives slot *i* the seed `seed + i`; a sequence gives each slot its own. After a failure this is
-        how to go on: workers that were given up are started anew.
+        `seed=int` gives slot *i* the seed `seed + i`; a sequence gives each slot its own, and likewise for options.
+        After a failure this is how to go on: workers that were given up are started anew.
         """
         slots, options = chosen_slots(options, self.num_envs)
         infos = self._engine.reset(slot_seeds(seed, self.num_envs), options, slots)
@@ -89,7 +91,6 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         engine = self._engine
         engine.check_steppable()
         state = engine.state
-        state.align()
         infos = engine.step(self._gate.admit(actions, engine.everyone))
         buffer, b = state.buffer, state.buffers
         rewards, terminated, truncated = b.rewards[buffer], b.terminated[buffer], b.truncated[buffer]
@@ -111,7 +112,7 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         self._finalizer.detach()
         self._engine.close()
 
-    @property
+    @property  # type: ignore[misc]  # Gymnasium's can be set; there is no single generator here
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
         """The environments' own generators."""
         return self.get_attr("np_random")
@@ -158,6 +159,15 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         return ReadyResult(observations, rewards, terminated, truncated, infos, np.array(slots, np.int64))
 
 
+    def separate_infos(self) -> None:
+        """From now on, give the infos of `reset` and `step` as a list for each slot, just as the environments gave them.
+
+        Batched as Gymnasium does it, they lose what does not fit the type of the first value under a key. A slot has
+        two where one episode ended (`final_obs`, `final_info`) and the next began.
+        """
+        self._engine.join_infos = by_slot
+
+
 def slot_seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int | None]:
     """Return the seed of each slot."""
     if seed is None:
@@ -166,15 +176,17 @@ def slot_seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int 
         if seed < 0:
             raise UsageError(f"seed must not be negative, got {seed}")
         return [int(seed) + i for i in range(count)]
-    seeds = [None if one is None else int(one) for one in seed]
+    seeds = [None if one is None else int(one) for one in cast(Sequence[int | None], seed)]
     if len(seeds) != count:
         raise UsageError(f"seeds must be one for each of the {count} environments, got {len(seeds)}")
     return seeds
 
 
-def chosen_slots(options: dict[str, Any] | None, count: int) -> tuple[list[int], dict[str, Any] | None]:
+def chosen_slots(options: Options, count: int) -> tuple[list[int], Options]:
     """Return the slots that `options["reset_mask"]` chooses, and the options without it."""
-    if options is None or "reset_mask" not in options:
+    if options is not None and not isinstance(options, dict) and len(options) != count:
+        raise UsageError(f"options must be one for each of the {count} environments, got {len(options)}")
+    if not isinstance(options, dict) or "reset_mask" not in options:
         return list(range(count)), options
     rest = {key: value for key, value in options.items() if key != "reset_mask"}
     mask = options["reset_mask"]

@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -57,7 +58,7 @@ class Arena:
         Raises:
             ResourceError: if the machine has less memory free than that.
         """
-        free = psutil.virtual_memory().available
+        free = _free_memory()
         if size > free:
             raise ResourceError(
                 f"the arrays of these environments take {size / 1e9:.1f} GB and must fit into memory, which has "
@@ -80,6 +81,17 @@ class Arena:
             os.close(self.fd)
         self.fd = -1
         self._memory = None
+
+
+def _free_memory() -> int:
+    """Return the bytes that may still be used: the machine's, or those of this process's control group if fewer."""
+    free = int(psutil.virtual_memory().available)
+    try:
+        folder = Path("/sys/fs/cgroup")
+        limit, used = ((folder / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        return free if limit == "max" else min(free, max(0, int(limit) - int(used)))
+    except (OSError, ValueError):
+        return free
 
 
 def anonymous_file(name: str) -> int:

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from stretto import trace
 from stretto.errors import Place, WorldFailed
@@ -30,7 +30,7 @@ from stretto.workers.control import (
     Bell,
     fence,
 )
-from stretto.workers.mail import Mail
+from stretto.workers.mail import Mail, dump
 
 
 class Service(Protocol):
@@ -73,21 +73,23 @@ class Failure:
     number: int
     place: Place
     text: str
-    exception: BaseException | bytes | None
+    exception: Exception | bytes | None
 
     def error(self) -> BaseException:
         """Return what the caller should raise: the original type if there is one, always with place and traceback."""
-        original = pickle.loads(self.exception) if isinstance(self.exception, bytes) else self.exception
         told = WorldFailed(f"{self.place}:\n{self.text.rstrip()}", self.place, self.text)
-        if original is None:
+        try:
+            if isinstance(self.exception, bytes):
+                original: Any = pickle.loads(self.exception)
+                original.add_note(f"{self.place}; remote traceback:\n{self.text.rstrip()}")
+                original.__cause__ = told
+            else:
+                original = self.exception
+                original.add_note(str(self.place))  # its traceback it carries itself
+            original.place = self.place
+        except Exception:  # its class is not known here, or forbids attributes: text always arrives
             return told
-        if isinstance(self.exception, bytes):  # a local exception carries its traceback itself
-            original.add_note(f"{self.place}; remote traceback:\n{self.text.rstrip()}")
-        else:
-            original.add_note(str(self.place))
-        original.__cause__ = told if isinstance(self.exception, bytes) else original.__cause__
-        original.place = self.place  # type: ignore[attr-defined]
-        return original
+        return cast(BaseException, original)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +101,26 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Something that code in a worker printed, logged or warned of."""
+    """Something that code in a worker printed, logged or warned of, while it served request `number`."""
 
     kind: str
     content: Any
     slot: int | None
+    number: int
 
 
 class Port:
     """A worker's end of everything that it shares with its caller."""
 
     def __init__(
-        self, index: int, words: memoryview, capacity: int, mail: Mail, bell: Bell, caller_bell: Bell, arena: Arena
+        self,
+        index: int,
+        words: memoryview,
+        capacity: int,
+        mail: Mail,
+        bell: Bell,
+        caller_bell: Bell,
+        arena: Arena,
     ) -> None:
         self.index = index
         self.words = words
@@ -121,14 +131,16 @@ class Port:
         self.arena = arena
         self.place: Callable[[], Place] = lambda: Place("starting", worker=index)
         self.crosses_processes = False
+        self.interruptible = False  # it runs in the thread that Ctrl-C reaches
         self.muted = False  # while steps are replayed, what they print was printed before
+        self.serving = 0  # the number of the request that is being answered
         self._sent = 0
         self._lock = threading.RLock()
 
-    def send(self, value: object) -> None:
-        """Send a frame; it counts in `MAIL`, so that the caller knows how many to read."""
+    def send(self, value: object, number: int = 0) -> None:
+        """Send a frame, the answer to request `number` if it is one; `MAIL` tells the caller that there is some."""
         with self._lock:  # a world's own threads may print
-            self.mail.send(value)
+            self.mail.send(value, number)
             self._sent += 1
             self.words[MAIL] = self._sent
 
@@ -147,6 +159,10 @@ Waiting = Callable[[Port, int], int]
 """Wait until more than the given number of requests were made, and return how many were."""
 
 
+class Abandoned(BaseException):
+    """Raised in a thread that its caller has given up, as soon as its code comes back."""
+
+
 class _Host:
     """What runs in a worker before it has a service, and around it."""
 
@@ -157,23 +173,26 @@ class _Host:
 
     def answer(self, number: int, code: int) -> None:
         port = self.port
+        port.serving = number
         began = time.monotonic_ns() if port.words[TRACING] else 0
         name = "signal"
         try:
             if code == MESSAGE:
-                message = port.mail.receive()
+                message = port.mail.receive(number)
                 name = type(message).__name__
-                port.send(Reply(number, self._handle(message)))
+                port.send(Reply(number, self._handle(message)), number)
             else:
                 assert self.service is not None
                 value = self.service.signal(code)
                 if value is not None:
-                    port.send(Reply(number, value))
-        except Exception as error:
-            port.send(failure(number, error, port))
-        except (SystemExit, KeyboardInterrupt) as error:
+                    port.send(Reply(number, value), number)
+        except Abandoned:
+            raise
+        except BaseException as error:
             # A world that calls sys.exit() has failed; it must not end the worker, or it would be tried again.
-            port.send(failure(number, error, port))
+            if port.interruptible and isinstance(error, KeyboardInterrupt):
+                raise
+            port.send(failure(number, error, port), number)
         if began:
             log = trace.Trace()
             log.add(name, began)
@@ -209,17 +228,20 @@ def serve(port: Port, wait: Waiting) -> None:
 
 
 def failure(number: int, error: BaseException, port: Port) -> Failure:
-    """Describe an exception so that it survives the way to the caller."""
+    """Describe an exception so that it survives the way to the caller.
+
+    What is no `Exception` arrives as text: a world's `sys.exit()` must not end the caller's program without a word.
+    """
     text = "".join(traceback.format_exception(error))
-    if not port.crosses_processes:
-        return Failure(number, port.place(), text, error)
-    return Failure(number, port.place(), text, _portable(error))
+    if not isinstance(error, Exception):
+        return Failure(number, port.place(), text, None)
+    return Failure(number, port.place(), text, _portable(error) if port.crosses_processes else error)
 
 
-def _portable(error: BaseException) -> bytes | None:
+def _portable(error: Exception) -> bytes | None:
     """Pickle an exception if it comes back as what it was; many take other arguments than they keep."""
     try:
-        data = pickle.dumps(error)
+        data = dump(error)
         same = type(pickle.loads(data)) is type(error)
     except Exception:  # anything may happen in a foreign __reduce__ or __init__; text always arrives
         return None
@@ -236,6 +258,7 @@ class Worker:
         self.bell = bell
         self.made = 0
         self.read = 0
+        self._stop = 0
 
     @property
     def pid(self) -> int | None:
@@ -266,6 +289,21 @@ class Worker:
                 return made
         self.bell.ring()
         return made
+
+    def stop(self) -> int:
+        """Ask it to close its service and to end, however often this is called; return the request's number."""
+        if not self._stop:
+            self._stop = self.send(Stop())
+        return self._stop
+
+    def exchange(self) -> bool:
+        """Send what had no room before, and take in what has arrived; return whether anything had."""
+        return False
+
+    @property
+    def unsent_fd(self) -> int:
+        """The descriptor that has to become writable before the rest of a message can be sent; -1 if there is none."""
+        return -1
 
     def collect(self) -> list[Any]:
         """Return the frames that have arrived since the last call."""

@@ -7,6 +7,7 @@ import ctypes
 import faulthandler
 import mmap
 import os
+import platform
 import select
 import signal
 import socket
@@ -26,6 +27,9 @@ from stretto.workers.output import forward_output
 STACK_SIGNAL = signal.SIGUSR2
 """Makes a worker write its Python stack into the file that it shares with the caller."""
 
+_LONGEST_SLEEP_MILLISECONDS = 250
+"""A sleep ends at least this often, so that even a ring that got lost delays and never hangs."""
+
 _PR_SET_PDEATHSIG = 1
 
 
@@ -38,14 +42,13 @@ class Surroundings:
     folder: str
     import_path: list[str]
     arguments: list[str]
-    log_level: int
+    log_levels: dict[str, int]
     spin_seconds: float
 
 
-def die_with_parent() -> None:
+def die_with_parent(parent: int) -> None:
     """Let the kernel end this process when its parent dies; where it cannot, look from time to time."""
-    parent = os.getppid()
-    if sys.platform == "linux":
+    if platform.system() == "Linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(1)
@@ -59,11 +62,11 @@ def die_with_parent() -> None:
     threading.Thread(target=look, daemon=True).start()
 
 
-def run_worker(fds: list[int]) -> None:
-    """Serve the caller at the other end of `fds` until told to stop."""
+def run_worker(fds: list[int], parent: int) -> None:
+    """Serve the caller at the other end of `fds` until told to stop, or until `parent` has died."""
     with contextlib.suppress(PermissionError):  # the launcher did it already
         os.setpgid(0, 0)
-    die_with_parent()
+    die_with_parent(parent)
     mail_fd, control_fd, arena_fd, bell_fd, caller_bell_fd, stack_fd = fds
     mail = SocketMail(socket.socket(fileno=mail_fd))
     faulthandler.enable(file=stack_fd)
@@ -74,12 +77,12 @@ def run_worker(fds: list[int]) -> None:
         around: Surroundings = mail.receive()
         _take_over(around)
         arena = Arena(arena_fd)
-        port = Port(
-            around.index, words, len(words) - RING, mail, Bell(bell_fd, -1), Bell(-1, caller_bell_fd), arena
-        )
+        port = Port(around.index, words, len(words) - RING, mail, Bell(bell_fd, -1), Bell(-1, caller_bell_fd), arena)
         port.crosses_processes = True
-        forward_output(port, around.log_level)
+        finish_lines = forward_output(port, around.log_levels)
         serve(port, _waiting(around.spin_seconds, mail_fd))
+        finish_lines()
+        ctypes.CDLL(None).fflush(None)  # what a world printed from C
     except (Disconnected, ConnectionError):
         pass  # the caller has gone, and nobody is left to be told
 
@@ -113,7 +116,7 @@ def _waiting(spin_seconds: float, mail_fd: int) -> Callable[[Port, int], int]:
             words[WORKER_ASLEEP] = 1
             fence()
             if not PLAIN_STORES_PUBLISH or words[HEAD] == answered:
-                for fd, event in poller.poll():
+                for fd, event in poller.poll(_LONGEST_SLEEP_MILLISECONDS):
                     if fd == mail_fd and event & (select.POLLHUP | select.POLLERR):
                         raise Disconnected("the caller has gone")
                 port.bell.clear()

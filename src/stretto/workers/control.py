@@ -10,7 +10,8 @@ a lock, so a side that dies leaves nothing locked.
            8 DONE           requests answered so far                     worker
            9 WORKER_ASLEEP  the worker sleeps, or is about to            worker
           10 MAIL           frames sent so far                           worker
-          11 POSITION       what it is at; changes as long as it moves   worker
+          11 POSITION       what it is at                                worker
+          12 BEAT           signs of life while it is long at one thing  worker
           16 ...            the ring of codes                            caller
 
 Plain stores publish data only where the CPU keeps them in order (x86-64). Elsewhere both sides always sleep and
@@ -25,7 +26,7 @@ import platform
 import threading
 
 HEAD, CALLER_ASLEEP, TRACING = 0, 1, 2
-DONE, WORKER_ASLEEP, MAIL, POSITION = 8, 9, 10, 11
+DONE, WORKER_ASLEEP, MAIL, POSITION, BEAT = 8, 9, 10, 11, 12
 RING = 16
 
 PLAIN_STORES_PUBLISH = platform.machine() in ("x86_64", "AMD64")
@@ -76,8 +77,16 @@ class Bell:
             while len(os.read(self.fd, 4096)) == 4096:
                 pass
 
+    def close_reader(self) -> None:
+        """Give up the end to sleep on; somebody else has a copy of it."""
+        os.close(self.fd)
+        self.fd = -1
+
     def close(self) -> None:
         for fd in (self.fd, self.write_fd):
             if fd >= 0:
                 os.close(fd)
         self.fd = self.write_fd = -1
+
+    def __del__(self) -> None:
+        self.close()

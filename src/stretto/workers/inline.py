@@ -19,13 +19,16 @@ class InlineWorker(Worker):
     def __init__(self, index: int, capacity: int, arena: Arena, factory: Callable[[Port], Service]) -> None:
         words = memoryview(bytearray(control_bytes(capacity))).cast("q")
         super().__init__(index, words, capacity, _NO_BELL)
-        self._mail, theirs = LocalMail.pair()
-        self._host = _Host(Port(index, words, capacity, theirs, _NO_BELL, _NO_BELL, arena))
+        self._mail = LocalMail()
+        self.port = Port(index, words, capacity, self._mail, _NO_BELL, _NO_BELL, arena)
+        self.port.interruptible = True
+        self._host = _Host(self.port)
         self._answered = 0
+        self.working = False
         self.send(Start(factory))
 
     def send(self, message: object, *, by_value: bool = True) -> int:
-        self._mail.send(message)
+        self._mail.post(message, self.made + 1)
         return self.signal(MESSAGE)
 
     def signal(self, code: int) -> int:
@@ -35,10 +38,15 @@ class InlineWorker(Worker):
 
     def work(self) -> None:
         host, words = self._host, self.words
-        while self._answered < self.made:
-            self._answered += 1
-            host.answer(self._answered, words[RING + (self._answered - 1) % self.capacity])
+        self.working = True
+        try:
+            while self._answered < self.made:
+                self._answered += 1
+                host.answer(self._answered, words[RING + (self._answered - 1) % self.capacity])
+        finally:
+            # One that was interrupted counts as answered, or whoever waits for it would wait for ever.
             words[DONE] = self._answered
+            self.working = False
 
     def work_once(self) -> bool:
         """Serve the oldest request; return whether there was one."""
@@ -52,12 +60,21 @@ class InlineWorker(Worker):
         return True
 
     def collect(self) -> list[Any]:
-        sent = int(self.words[MAIL])
-        frames = [self._mail.receive() for _ in range(sent - self.read)]
-        self.read = sent
-        return frames
+        self.read = int(self.words[MAIL])
+        return self._mail.collect()
+
+    def take_service(self) -> Service:
+        """Let another worker of this process have the service, and serve nothing more."""
+        service, self._host.service = self._host.service, None
+        assert service is not None
+        return service
+
+    def forget_requests(self) -> None:
+        """Drop what was requested and not done yet."""
+        self._answered = self.words[DONE] = self.made
 
     def close(self, timeout: float) -> None:
-        if self._host.service is not None and not self._host.stopped:
-            self._host.stopped = True
-            self._host.service.close()
+        if not self._stop:
+            self.forget_requests()
+        self.stop()
+        self.work()

@@ -11,7 +11,6 @@ If it is killed itself, the kernel ends its workers, and the caller starts a new
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import errno
 import json
@@ -24,6 +23,8 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
+import weakref
 
 from stretto.budget import NATIVE_THREADS_CAP
 from stretto.errors import LauncherFailed, ResourceError
@@ -66,6 +67,9 @@ class Launcher:
             for attempt in (1, 2, 3):
                 try:
                     return self._spawn(fds, timeout)
+                except LauncherFailed:
+                    self._forget()  # the next one to ask gets another
+                    raise
                 except ConnectionError:
                     self._forget()
                     if attempt == 3:
@@ -78,10 +82,12 @@ class Launcher:
         number = self._requests
         try:
             socket.send_fds(channel, [_REQUEST.pack(number)], fds)
+        except ConnectionError:
+            raise
         except OSError as error:
-            if error.errno in (errno.ETOOMANYREFS, errno.EMFILE, errno.ENFILE):
-                raise ResourceError(f"no more descriptors can be passed to workers ({error.strerror})") from None
-            raise ConnectionError from None
+            if error.errno != errno.ETOOMANYREFS:
+                raise ConnectionError from error
+            raise ResourceError(f"no more descriptors can be passed to workers ({error.strerror})") from None
         deadline = None if timeout is None else time.monotonic() + timeout
         while number not in self._spawned:
             self._read(deadline)
@@ -109,15 +115,25 @@ class Launcher:
         ours, theirs = socket.socketpair()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), str(theirs.fileno()), str(os.getpid())],
+                [
+                    sys.executable,
+                    "-P",
+                    "-c",
+                    _BOOT,
+                    json.dumps(sys.path),
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **NATIVE_THREADS_CAP},
                 start_new_session=True,
             )
-        except OSError as error:
+        except BaseException as error:
             ours.close()
-            raise ResourceError(f"the launcher of worker processes cannot be started ({error.strerror})") from None
+            if isinstance(error, OSError):
+                raise ResourceError(f"the launcher of worker processes cannot be started ({error})") from None
+            raise
         finally:
             theirs.close()
         self._socket = ours
@@ -163,6 +179,11 @@ class Launcher:
                 self._forget()
 
 
+class _Process:
+    """This process, as something that a finalizer can be tied to."""
+
+
+_process = _Process()
 _launcher: Launcher | None = None
 _launcher_lock = threading.Lock()
 
@@ -171,10 +192,19 @@ def launcher() -> Launcher:
     """Return this process's launcher; a process that was forked off gets one of its own."""
     global _launcher
     with _launcher_lock:
-        if _launcher is None or _launcher.owner != os.getpid():
+        if _launcher is None:
             _launcher = Launcher()
-            atexit.register(_launcher.close)
+            # At exit finalizers run the newest first: the vector environments close their worlds before this.
+            weakref.finalize(_process, _launcher.close)
         return _launcher
+
+
+def _after_fork() -> None:
+    global _launcher, _launcher_lock
+    _launcher, _launcher_lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 # ---- the launcher's own process ----
@@ -182,6 +212,9 @@ def launcher() -> Launcher:
 
 def main() -> None:
     """Serve requests for workers until the caller has gone."""
+    # What reaches the caller (Ctrl-C) is the caller's to act on; and signals that it blocks are not blocked here.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     channel = socket.socket(fileno=int(sys.argv[2]))
     caller = int(sys.argv[3])
     from stretto.workers import preload  # noqa: F401  what every worker needs, imported once
@@ -195,6 +228,7 @@ class _Nursery:
     def __init__(self, channel: socket.socket, caller: int) -> None:
         self.channel = channel
         self.caller = caller
+        self.pid = os.getpid()
         self.children: set[int] = set()
         self.wake_read, self.wake_write = os.pipe()
         for fd in (self.wake_read, self.wake_write):
@@ -219,11 +253,16 @@ class _Nursery:
         self.end()
 
     def serve(self) -> bool:
-        data, fds, _, _ = socket.recv_fds(self.channel, _REQUEST.size, _FDS)
+        try:
+            data, fds, _, _ = socket.recv_fds(self.channel, _REQUEST.size, _FDS)
+        except ConnectionError:
+            return False
         if not data:
             return False
         (number,) = _REQUEST.unpack(data)
         try:
+            if len(fds) < _FDS:  # the kernel drops those that exceed the limit of this process
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             pid = os.fork()
         except OSError as error:
             self.tell(_REFUSED, number, error.errno or errno.EAGAIN)
@@ -241,15 +280,22 @@ class _Nursery:
     def become_worker(self, fds: list[int]) -> None:
         from stretto.workers.child import run_worker
 
+        code = 1
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self.channel.close()
             os.close(self.wake_read)
             os.close(self.wake_write)
-            run_worker(fds)
+            for fd in fds:
+                os.set_inheritable(fd, False)  # a program that a world starts must not keep them open
+            # If the launcher has died since, the caller has had another worker started with these descriptors.
+            run_worker(fds, self.pid)
+            code = 0
+        except BaseException:  # ours, not the world's: it goes where the caller finds it with the worker's end
+            os.write(fds[-1], traceback.format_exc().encode())
         finally:
-            os._exit(0)
+            os._exit(code)
 
     def reap(self) -> None:
         while self.children:

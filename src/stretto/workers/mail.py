@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import collections
 import pickle
-import select
 import socket
 import struct
-import time
-from collections.abc import Callable
+import traceback
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import cloudpickle
 
-_LENGTH = struct.Struct("<Q")
+_HEAD = struct.Struct("<Qq")
+"""The length of a frame, and the number of the request that it answers (0: it answers none)."""
+
 _CHUNK = 1 << 20
 
 
 class Disconnected(Exception):
-    """The other side is gone, or did not take a frame in time."""
+    """The other side has gone."""
 
 
 def dump(value: object, by_value: bool = False) -> bytes:
@@ -34,35 +35,51 @@ def dump(value: object, by_value: bool = False) -> bytes:
         return bytes(cloudpickle.dumps(value, protocol=5))
 
 
-class Mail(Protocol):
-    """One end of a two-way connection that carries objects in order."""
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A frame that cannot be unpickled here; `text` is the traceback of the attempt."""
 
-    def send(self, value: object, *, by_value: bool = False) -> None: ...
-    def receive(self) -> Any: ...
-    def close(self) -> None: ...
+    number: int
+    text: str
+
+
+class Mail(Protocol):
+    """The worker's end of a connection that carries objects in order."""
+
+    def send(self, value: object, number: int = 0) -> None:
+        """Send something to the caller; `number` is that of the request that it answers."""
+
+    def receive(self, number: int) -> Any:
+        """Return the message of request `number`."""
 
 
 class LocalMail:
-    """Both ends live in one process: objects are handed over as they are."""
+    """Both ends live in one process: objects are handed over as they are.
 
-    def __init__(self, outgoing: collections.deque[Any], incoming: collections.deque[Any]) -> None:
-        self._outgoing, self._incoming = outgoing, incoming
+    Messages to the worker lie under their request's number: one that an interruption kept from being announced is
+    replaced by the next, which has the same number.
+    """
 
-    @classmethod
-    def pair(cls) -> tuple[LocalMail, LocalMail]:
-        one: collections.deque[Any] = collections.deque()
-        other: collections.deque[Any] = collections.deque()
-        return cls(one, other), cls(other, one)
+    def __init__(self) -> None:
+        self._messages: dict[int, Any] = {}
+        self._frames: collections.deque[Any] = collections.deque()
 
-    def send(self, value: object, *, by_value: bool = False) -> None:
-        self._outgoing.append(value)
+    def post(self, message: object, number: int) -> None:
+        """Give the worker the message of request `number`; it must be there before the request is announced."""
+        self._messages[number] = message
 
-    def receive(self) -> Any:
-        # A frame is sent before the control words announce it, so it is there when somebody looks for it.
-        return self._incoming.popleft()
+    def receive(self, number: int) -> Any:
+        return self._messages.pop(number)
 
-    def close(self) -> None:
-        pass
+    def send(self, value: object, number: int = 0) -> None:
+        self._frames.append(value)
+
+    def collect(self) -> list[Any]:
+        """Return what the worker has sent since the last call."""
+        frames = []
+        while self._frames:
+            frames.append(self._frames.popleft())
+        return frames
 
 
 class SocketMail:
@@ -71,14 +88,15 @@ class SocketMail:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
 
-    def send(self, value: object, *, by_value: bool = False) -> None:
-        data = dump(value, by_value)
-        self._socket.sendall(_LENGTH.pack(len(data)) + data if len(data) < _CHUNK else _LENGTH.pack(len(data)))
+    def send(self, value: object, number: int = 0) -> None:
+        data = dump(value)
+        head = _HEAD.pack(len(data), number)
+        self._socket.sendall(head + data if len(data) < _CHUNK else head)
         if len(data) >= _CHUNK:
             self._socket.sendall(data)
 
-    def receive(self) -> Any:
-        (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
+    def receive(self, number: int = 0) -> Any:
+        length, _ = _HEAD.unpack(self._exactly(_HEAD.size))
         return pickle.loads(self._exactly(length))
 
     def _exactly(self, size: int) -> bytearray:
@@ -91,91 +109,96 @@ class SocketMail:
             got += count
         return data
 
-    def close(self) -> None:
-        self._socket.close()
-
 
 class CallerMail:
-    """The caller's end: never blocks for longer than the other side lives and the deadline allows.
+    """The caller's end: it never waits.
 
-    While it waits to send it also takes in what arrives, so that two sides which send at once cannot block each other.
+    What the other side has no room for yet is kept and sent by a later `flush`, so that a worker which does not read
+    its mail, because it is busy or hangs, keeps nobody else waiting.
     """
 
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         self._socket = connection
+        self._outbox: collections.deque[memoryview] = collections.deque()
         self._buffer = bytearray()
         self._inbox: collections.deque[Any] = collections.deque()
         self.fd = connection.fileno()
+        self.ended = False  # the other side has closed its end: nothing will arrive any more
 
-    def send(
-        self,
-        value: object,
-        *,
-        by_value: bool = False,
-        alive: Callable[[], bool] = lambda: True,
-        timeout: float | None = None,
-    ) -> None:
-        data = dump(value, by_value)
-        view = memoryview(_LENGTH.pack(len(data)) + data)
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while view:
+    def post(self, data: bytes) -> None:
+        """Send what `dump` made, now or as soon as there is room for it."""
+        self._outbox.append(memoryview(_HEAD.pack(len(data), 0) + data))
+        self.flush()
+
+    @property
+    def unsent(self) -> bool:
+        """Whether something waits for room."""
+        return bool(self._outbox)
+
+    def flush(self) -> None:
+        """Send what there is room for."""
+        outbox = self._outbox
+        while outbox:
             try:
-                view = view[self._socket.send(view[:_CHUNK]) :]
+                sent = self._socket.send(outbox[0][:_CHUNK])
             except BlockingIOError:
-                self._wait_writable(alive, deadline)
-            except OSError as error:
-                raise Disconnected(f"the worker has gone: {error}") from None
+                return
+            except OSError:  # nobody is left to read it; whoever waits for the worker will see that
+                outbox.clear()
+                return
+            outbox[0] = outbox[0][sent:]
+            if not outbox[0]:
+                outbox.popleft()
 
-    def _wait_writable(self, alive: Callable[[], bool], deadline: float | None) -> None:
-        poller = select.poll()
-        poller.register(self.fd, select.POLLOUT | select.POLLIN)
-        for _, event in poller.poll(50):
-            if event & select.POLLIN:
-                self.drain()
-        if not alive():
-            raise Disconnected("the worker has gone")
-        if deadline is not None and time.monotonic() > deadline:
-            raise Disconnected("the worker does not read its mail")
-
-    def drain(self) -> int:
-        """Take in what has arrived, without waiting; return the number of whole frames that it completed."""
-        while True:
+    def drain(self) -> bool:
+        """Take in what has arrived, without waiting; return whether anything had."""
+        arrived = False
+        while not self.ended:
             try:
                 data = self._socket.recv(_CHUNK)
-            except (BlockingIOError, ConnectionResetError):
+            except BlockingIOError:
                 break
-            if not data:
-                break
+            except ConnectionError:
+                data = b""
+            self.ended = not data
             self._buffer += data
-        return self._parse()
+            arrived = arrived or bool(data)
+        self._parse()
+        return arrived
 
-    def _parse(self) -> int:
-        offset, frames = 0, 0
+    def _parse(self) -> None:
+        offset = 0
         view = memoryview(self._buffer)
         try:
-            while len(view) - offset >= _LENGTH.size:
-                (length,) = _LENGTH.unpack_from(view, offset)
-                if len(view) - offset - _LENGTH.size < length:
+            while len(view) - offset >= _HEAD.size:
+                length, number = _HEAD.unpack_from(view, offset)
+                end = offset + _HEAD.size + length
+                if len(view) < end:
                     break
-                offset += _LENGTH.size
-                self._inbox.append(pickle.loads(view[offset : offset + length]))
-                offset += length
-                frames += 1
+                self._inbox.append(_load(view[offset + _HEAD.size : end], number))
+                offset = end
         finally:
             view.release()
         if offset:
             del self._buffer[:offset]
+
+    def collect(self) -> list[Any]:
+        """Return the whole frames that have arrived since the last call."""
+        self.drain()
+        frames = list(self._inbox)
+        self._inbox.clear()
         return frames
-
-    def waiting(self) -> bool:
-        """Whether a whole frame has arrived that was not taken yet."""
-        return bool(self._inbox)
-
-    def receive(self) -> Any:
-        """Return the next frame; `waiting` has said that there is one."""
-        return self._inbox.popleft()
 
     def close(self) -> None:
         self._socket.close()
-        self.fd = -1
+        self.fd, self.ended = -1, True
+
+
+def _load(data: memoryview, number: int) -> Any:
+    try:
+        return pickle.loads(data)
+    except Exception:  # whatever a foreign __setstate__ or a missing module raises: the request must have its answer
+        return Unreadable(number, traceback.format_exc())
+    finally:
+        data.release()

@@ -7,24 +7,44 @@ import logging
 import os
 import sys
 import warnings
-from typing import Any, TextIO
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, TextIO
 
 from stretto.workers.base import Output, Port
+from stretto.workers.mail import dump
+
+
+_LONGEST_LINE = 4096
+"""A line that is longer (a progress bar that never ends one) is sent in pieces."""
+
+_STANDARD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__)
 
 
 class _Forwarder(io.TextIOBase):
     """Stands for `sys.stdout` or `sys.stderr` in a worker; sends whole lines."""
 
-    def __init__(self, port: Port, kind: str) -> None:
-        self._port, self._kind, self._line = port, kind, ""
+    encoding = "utf-8"
+
+    def __init__(self, port: Port, kind: str, plain: TextIO) -> None:
+        self._port, self._kind, self._plain, self._line = port, kind, plain, ""
 
     def writable(self) -> bool:
         return True
+
+    def fileno(self) -> int:
+        return self._plain.fileno()
+
+    @property
+    def buffer(self) -> BinaryIO:
+        """For code that writes bytes; those go to the caller's stream as they are."""
+        return self._plain.buffer
 
     def write(self, text: str) -> int:
         *lines, self._line = (self._line + text).split("\n")
         if lines:
             self._send("\n".join(lines) + "\n")
+        if len(self._line) > _LONGEST_LINE:
+            self.finish()
         return len(text)
 
     def flush(self) -> None:
@@ -32,6 +52,7 @@ class _Forwarder(io.TextIOBase):
         pass
 
     def finish(self) -> None:
+        """Send a line that was begun and not ended."""
         if self._line:
             self._send(self._line + "\n")
             self._line = ""
@@ -46,26 +67,44 @@ class _LogForwarder(logging.Handler):
         self._port = port
 
     def emit(self, record: logging.LogRecord) -> None:
-        record.msg, record.args = record.getMessage(), None
-        if record.exc_info:
-            record.exc_text = logging.Formatter().formatException(record.exc_info)
-            record.exc_info = None
-        _send(self._port, "log", record)
+        _send(self._port, "log", _portable(record))
+
+
+def _portable(record: logging.LogRecord) -> logging.LogRecord:
+    """Return a record that can travel: what somebody added to it and cannot be pickled arrives as text."""
+    fields = dict(record.__dict__)
+    fields.update(msg=record.getMessage(), args=None, exc_info=None)
+    if record.exc_info:
+        fields["exc_text"] = logging.Formatter().formatException(record.exc_info)
+    for name in fields.keys() - _STANDARD_FIELDS:
+        try:
+            dump(fields[name])
+        except Exception:  # whatever its own way of being pickled raises
+            fields[name] = repr(fields[name])
+    return logging.makeLogRecord(fields)
 
 
 def _send(port: Port, kind: str, content: Any) -> None:
     if not port.muted:
-        port.send(Output(kind, content, port.place().slot))
+        port.send(Output(kind, content, port.place().slot, port.serving))
 
 
-def forward_output(port: Port, log_level: int) -> None:
-    """Send all output of this worker through `port` from now on."""
-    out, err = _Forwarder(port, "stdout"), _Forwarder(port, "stderr")
+def log_levels() -> dict[str, int]:
+    """Return the levels that loggers of this process were given; the root's name is empty."""
+    named = logging.root.manager.loggerDict
+    levels = {name: logger.level for name, logger in list(named.items()) if isinstance(logger, logging.Logger)}
+    return {"": logging.root.level, **{name: level for name, level in levels.items() if level}}
+
+
+def forward_output(port: Port, levels: Mapping[str, int]) -> Callable[[], None]:
+    """Send all output of this worker through `port` from now on; return what sends lines that were not ended."""
+    out, err = _Forwarder(port, "stdout", sys.stdout), _Forwarder(port, "stderr", sys.stderr)
     handler = _LogForwarder(port)
     plain = sys.stdout, sys.stderr, warnings.showwarning
-    sys.stdout, sys.stderr = out, err  # type: ignore[assignment]
+    sys.stdout, sys.stderr = out, err
     logging.root.addHandler(handler)
-    logging.root.setLevel(log_level)
+    for name, level in levels.items():
+        logging.getLogger(name or None).setLevel(level)
     warnings.simplefilter("default")  # the caller's own filters decide what is shown
 
     def show(
@@ -87,6 +126,12 @@ def forward_output(port: Port, log_level: int) -> None:
 
     os.register_at_fork(after_in_child=give_back)
 
+    def finish() -> None:
+        out.finish()
+        err.finish()
+
+    return finish
+
 
 def deliver(output: Output) -> None:
     """Show, in the caller, what a worker put out."""
@@ -105,4 +150,7 @@ def deliver(output: Output) -> None:
                 logger.handle(content)
         case "warning":
             message, category, filename, lineno = content
-            warnings.warn_explicit(label + message, category, filename, lineno)
+            # The slot stands at the end: filters compare how a message begins, and must know it as it was.
+            warnings.warn_explicit(f"{message} {label}".rstrip(), category, filename, lineno)
+        case _:
+            raise AssertionError(f"no such output: {output.kind}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import logging
+import errno
 import mmap
 import os
 import select
@@ -15,11 +15,13 @@ from collections.abc import Callable
 from typing import Any
 
 from stretto.workers.arena import Arena, anonymous_file, reserve
-from stretto.workers.base import Port, Service, Start, Stop, Worker
+from stretto.workers.base import Port, Service, Start, Worker
 from stretto.workers.child import STACK_SIGNAL, Surroundings
 from stretto.workers.control import MAIL, MESSAGE, Bell, control_bytes
 from stretto.workers.launcher import launcher
-from stretto.workers.mail import CallerMail, Disconnected
+from stretto.workers.mail import CallerMail, dump
+from stretto.workers.output import log_levels
+from stretto.workers.resources import resources
 
 _KILL_SECONDS = 5.0
 _STACK_SECONDS = 0.5
@@ -43,24 +45,21 @@ class ProcessWorker(Worker):
         spin_seconds: float = 0.0,
         start_timeout: float | None = 60.0,
     ) -> None:
-        with contextlib.ExitStack() as on_failure, contextlib.ExitStack() as theirs:
+        with contextlib.ExitStack() as on_failure, contextlib.ExitStack() as theirs, resources("a worker process"):
             control_fd = anonymous_file("stretto-control")
             theirs.callback(os.close, control_fd)
             reserve(control_fd, control_bytes(capacity))
             words = memoryview(mmap.mmap(control_fd, 0)).cast("q")
-            read_fd, write_fd = os.pipe()
-            theirs.callback(os.close, read_fd)
-            on_failure.callback(os.close, write_fd)
-            os.set_blocking(read_fd, False)
-            os.set_blocking(write_fd, False)
+            bell = Bell.create()
+            on_failure.callback(bell.close)
             self._stack_fd = anonymous_file("stretto-stack")
             on_failure.callback(os.close, self._stack_fd)
             ours, mail = socket.socketpair()
             theirs.callback(mail.close)
             on_failure.callback(ours.close)
-            super().__init__(index, words, capacity, Bell(-1, write_fd))
+            super().__init__(index, words, capacity, bell)
             self._mail = CallerMail(ours)
-            fds = [mail.fileno(), control_fd, arena.fd, read_fd, caller_bell.write_fd, self._stack_fd]
+            fds = [mail.fileno(), control_fd, arena.fd, bell.fd, caller_bell.write_fd, self._stack_fd]
             self._launcher = launcher()
             self._pid = self._launcher.spawn(fds, start_timeout)
             self._launcher_pid = self._launcher.pid
@@ -68,9 +67,9 @@ class ProcessWorker(Worker):
             self._ended: str | None = None
             self._released = False
             on_failure.pop_all()
-        with contextlib.suppress(Disconnected):  # it died already; whoever waits for it will see that
-            self._mail.send(self._surroundings(spin_seconds), alive=self.alive)
-            self.send(Start(factory))
+        bell.close_reader()  # it is the worker's
+        self._mail.post(dump(self._surroundings(spin_seconds)))
+        self.send(Start(factory))
 
     def _surroundings(self, spin_seconds: float) -> Surroundings:
         return Surroundings(
@@ -79,7 +78,7 @@ class ProcessWorker(Worker):
             folder=os.getcwd(),
             import_path=[path or os.getcwd() for path in sys.path],
             arguments=list(sys.argv),
-            log_level=logging.root.level,
+            log_levels=log_levels(),
             spin_seconds=spin_seconds,
         )
 
@@ -88,24 +87,47 @@ class ProcessWorker(Worker):
         return self._pid
 
     def send(self, message: object, *, by_value: bool = True) -> int:
-        with contextlib.suppress(Disconnected):  # the same: a death is noticed by whoever waits
-            self._mail.send(message, by_value=by_value, alive=self.alive)
-        return self.signal(MESSAGE)
+        data = dump(message, by_value)
+        try:
+            self._mail.post(data)
+            return self.signal(MESSAGE)
+        except BaseException:
+            self._cut()
+            raise
+
+    def exchange(self) -> bool:
+        try:
+            self._mail.flush()
+            return self._mail.drain()
+        except BaseException:
+            self._cut()
+            raise
+
+    @property
+    def unsent_fd(self) -> int:
+        return self._mail.fd if self._mail.unsent else -1
 
     def collect(self) -> list[Any]:
         announced, frames = int(self.words[MAIL]), []
-        while True:
-            self._mail.drain()
-            while self._mail.waiting():
-                frames.append(self._mail.receive())
-            # What is announced has been written, but a socket gives a long frame out in pieces.
-            if self.read + len(frames) >= announced or not self.alive():
-                break
-        self.read += len(frames)
+        try:
+            while True:
+                frames += self._mail.collect()
+                # What is announced has been written, but a socket may give a long frame out in pieces.
+                if self.read + len(frames) >= announced or not self.alive():
+                    break
+            self.read += len(frames)
+        except BaseException:
+            self._cut()
+            raise
         return frames
 
+    def _cut(self) -> None:
+        """End the worker after Ctrl-C in the middle of its mail: nobody knows how much of a message went over."""
+        self._handle.signal(signal.SIGKILL)
+
     def alive(self) -> bool:
-        return self._ended is None and self._handle.alive()
+        # One that closed its end of the connection can be told nothing more: `last_words` will end it.
+        return self._ended is None and not self._mail.ended and self._handle.alive()
 
     def watched(self) -> list[int]:
         return [fd for fd in (self._mail.fd, self._handle.fd) if fd >= 0]
@@ -149,22 +171,18 @@ class ProcessWorker(Worker):
             told = f"it was killed by signal {number} ({signal.Signals(number).name})"
         else:
             told = f"it exited with code {os.WEXITSTATUS(status)}"
-        stack = os.pread(self._stack_fd, 1 << 16, 0).decode(errors="replace")
-        return f"{told}\n{stack.rstrip()}" if "Fatal Python error" in stack else told
-
-    def ask_to_stop(self) -> None:
-        """Let it close its service; `close` waits for that."""
-        if self._ended is None:
-            self.send(Stop())
+        # After a crash in C this has the stack of the crash; also what is wrong with the worker itself, if it was that.
+        words = os.pread(self._stack_fd, 1 << 16, 0).decode(errors="replace").rstrip()
+        return f"{told}\n{words}" if words else told
 
     def close(self, timeout: float) -> None:
         if self._ended is not None:
             return
-        if self.made == 0 or self.done < self.made:
-            deadline = time.monotonic() + timeout
-            while self.alive() and time.monotonic() < deadline:
-                self.collect()  # it must not block on mail that nobody reads
-                self._handle.wait(0.02)
+        self.stop()
+        deadline = time.monotonic() + timeout
+        while self._handle.alive() and time.monotonic() < deadline:
+            self.exchange()  # it must not wait for somebody who reads
+            self._handle.wait(0.02)
         self.kill()
 
 
@@ -180,6 +198,9 @@ class _Handle:
                 self.fd = os.pidfd_open(pid)
             except ProcessLookupError:
                 self._gone = True
+            except OSError as error:
+                if error.errno not in (errno.ENOSYS, errno.EPERM):  # an old kernel, or a container that forbids it
+                    raise
 
     def alive(self) -> bool:
         if not self._gone:

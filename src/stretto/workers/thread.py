@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import select
 import sys
 import threading
@@ -9,32 +11,43 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+from stretto.errors import ResourceError
+from stretto.seeding import take_turn_from
 from stretto.workers.arena import Arena
-from stretto.workers.base import Port, Service, Start, Worker, serve
+from stretto.workers.base import Abandoned, Port, Service, Start, Worker, serve
 from stretto.workers.control import HEAD, MAIL, MESSAGE, WORKER_ASLEEP, Bell, control_bytes, fence
-from stretto.workers.mail import Disconnected, LocalMail
+from stretto.workers.mail import LocalMail
+
+
+_LOOK_MILLISECONDS = 250
+"""How often a thread that has nothing to do looks whether it was left."""
 
 
 class ThreadWorker(Worker):
-    """Runs its service in a thread. A thread cannot be killed: one that hangs is left behind."""
+    """Runs its service in a thread. A thread cannot be killed: one that hangs is left behind.
+
+    `Abandoned` is raised in one that was left as soon as its code comes back, before that can write anything into
+    the arrays, which by then belong to another thread. Its bell is closed when both sides have let go of it.
+    """
 
     def __init__(
         self, index: int, capacity: int, arena: Arena, caller_bell: Bell, factory: Callable[[Port], Service]
     ) -> None:
         words = memoryview(bytearray(control_bytes(capacity))).cast("q")
         super().__init__(index, words, capacity, Bell.create())
-        self._mail, theirs = LocalMail.pair()
+        self._mail = LocalMail()
         self._left = False
-        port = Port(index, words, capacity, theirs, self.bell, caller_bell, arena)
+        port = Port(index, words, capacity, self._mail, self.bell, caller_bell, arena)
         self._thread = threading.Thread(target=self._run, args=(port,), name=f"stretto-worker-{index}", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise ResourceError(f"no further thread can be started ({error}); use fewer workers") from None
         self.send(Start(factory))
 
     def _run(self, port: Port) -> None:
-        try:
+        with contextlib.suppress(Abandoned):
             serve(port, self._wait)
-        except Disconnected:
-            pass  # left behind by `kill`
 
     def _wait(self, port: Port, answered: int) -> int:
         words = port.words
@@ -44,36 +57,43 @@ class ThreadWorker(Worker):
             words[WORKER_ASLEEP] = 1
             fence()
             if words[HEAD] == answered and not self._left:
-                poller.poll()
+                poller.poll(_LOOK_MILLISECONDS)
                 port.bell.clear()
             words[WORKER_ASLEEP] = 0
             if self._left:
-                raise Disconnected("the caller gave this thread up")
+                raise Abandoned
             if words[HEAD] > answered:
                 return int(words[HEAD])
 
     def send(self, message: object, *, by_value: bool = True) -> int:
-        self._mail.send(message)
+        self._mail.post(message, self.made + 1)
         return self.signal(MESSAGE)
 
     def collect(self) -> list[Any]:
-        sent = int(self.words[MAIL])
-        frames = [self._mail.receive() for _ in range(sent - self.read)]
-        self.read = sent
-        return frames
+        self.read = int(self.words[MAIL])
+        return self._mail.collect()
 
     def stack(self) -> str:
         frame = sys._current_frames().get(self._thread.ident or 0)
         return "" if frame is None else "".join(traceback.format_stack(frame))
 
+    def last_words(self) -> str:
+        return "it was left behind" if self._left else super().last_words()
+
     def kill(self) -> None:
-        self._left = True
-        self.bell.ring()
+        if not self._left and self._thread.is_alive():
+            self._left = True
+            assert self._thread.ident is not None
+            take_turn_from(self._thread.ident)
+            # A world that catches even this goes on; one whose C code never returns was never here to catch it.
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(Abandoned))
 
     def close(self, timeout: float) -> None:
-        if self.bell.fd < 0:
+        if self.bell.fd < 0 or self._left:
             return
-        self.kill()
+        self.stop()
         self._thread.join(timeout)
-        if not self._thread.is_alive():  # else its descriptor stays open: the thread may still look at it
+        if self._thread.is_alive():
+            self.kill()
+        else:
             self.bell.close()

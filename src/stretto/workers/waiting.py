@@ -41,6 +41,11 @@ class Waiter:
             del self._registered[fd]
             self._poller.unregister(fd)
 
+    def forget_all(self) -> None:
+        """Let go of all workers, and with them of the memory that they share; their descriptors may be closed by now."""
+        self._registered.clear()
+        self._poller = select.poll()
+
     def spin(self, ready: Callable[[], bool]) -> bool:
         """Look for a short while whether `ready()`; return whether it came true."""
         if not PLAIN_STORES_PUBLISH:
@@ -57,8 +62,12 @@ class Waiter:
 
     def sleep(self, workers: Sequence[Worker], ready: Callable[[], bool], seconds: float) -> list[Worker]:
         """Sleep until something happens or `seconds` have passed; return the workers that need a look."""
+        unsent = []
         for worker in workers:
             worker.words[CALLER_ASLEEP] = 1
+            if worker.unsent_fd >= 0:
+                unsent.append(worker.unsent_fd)
+                self._poller.modify(worker.unsent_fd, select.POLLIN | select.POLLOUT)
         fence()
         try:
             if PLAIN_STORES_PUBLISH and ready():
@@ -70,6 +79,8 @@ class Waiter:
         finally:
             for worker in workers:
                 worker.words[CALLER_ASLEEP] = 0
+            for fd in unsent:
+                self._poller.modify(fd, select.POLLIN)
         self.bell.clear()
         if not events and limit == _LIFE_CHECK_SECONDS:
             return list(workers)

@@ -1,0 +1,156 @@
+"""Whoever can step many environments: a plain loop, Stretto, and its peers, behind one method each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+from worlds import World
+
+import stretto
+from stretto.envs.race import PlainLoop
+
+Array = np.ndarray[Any, Any]
+
+
+class Contestant(Protocol):
+    """Steps all its environments at once."""
+
+    def step(self, actions: Array) -> int:
+        """Step with a batch of actions, observe the batch, and return how many real steps that were."""
+
+    def close(self) -> None: ...
+
+
+class NextStep:
+    """Gymnasium's vector environments, and ours: the step after an episode's end only resets, and does not count."""
+
+    def __init__(self, envs: gymnasium.vector.VectorEnv[Any, Any, Any]) -> None:
+        self._envs, self._over = envs, 0
+        envs.reset(seed=0)
+
+    def step(self, actions: Array) -> int:
+        _, _, terminated, truncated, _ = self._envs.step(actions)
+        real = self._envs.num_envs - self._over
+        self._over = int(np.count_nonzero(terminated | truncated))
+        return real
+
+    def close(self) -> None:
+        self._envs.close()
+
+    @property
+    def choice(self) -> str | None:
+        return getattr(self._envs, "choice", None)
+
+
+def _plain_loop(world: World, num_envs: int) -> Contestant:
+    return PlainLoop([world.make] * num_envs)
+
+
+def _stretto(**options: Any) -> Callable[[World, int], Contestant]:
+    def build(world: World, num_envs: int) -> Contestant:
+        return NextStep(stretto.make_vec(world.make, num_envs, **options))
+
+    return build
+
+
+def _gymnasium_sync(world: World, num_envs: int) -> Contestant:
+    return NextStep(gymnasium.vector.SyncVectorEnv([world.make] * num_envs, copy=False))
+
+
+def _gymnasium_async(world: World, num_envs: int) -> Contestant:
+    makers = [world.make] * num_envs
+    try:
+        return NextStep(gymnasium.vector.AsyncVectorEnv(makers, copy=False))
+    except ValueError:  # texts cannot lie in its shared memory
+        return NextStep(gymnasium.vector.AsyncVectorEnv(makers, shared_memory=False))
+
+
+class _Sb3:
+    def __init__(self, world: World, num_envs: int) -> None:
+        from stable_baselines3.common.vec_env import SubprocVecEnv
+
+        # Forked, because 64 fresh interpreters take a minute to start; how they step is the same.
+        self._envs = SubprocVecEnv([world.make] * num_envs, start_method="fork")
+        self._envs.seed(0)
+        self._envs.reset()
+
+    def step(self, actions: Array) -> int:
+        return len(self._envs.step(actions)[2])
+
+    def close(self) -> None:
+        self._envs.close()
+
+
+class _Tianshou:
+    def __init__(self, world: World, num_envs: int) -> None:
+        from tianshou.env import ShmemVectorEnv
+
+        self._envs = ShmemVectorEnv([world.make] * num_envs)
+        self._envs.reset(seed=0)
+
+    def step(self, actions: Array) -> int:
+        _, _, terminated, truncated, _ = self._envs.step(actions)
+        over = np.flatnonzero(terminated | truncated)
+        if len(over):
+            self._envs.reset(over)
+        return len(terminated)
+
+    def close(self) -> None:
+        self._envs.close()
+
+
+class _TorchRl:
+    def __init__(self, world: World, num_envs: int) -> None:
+        import torch
+        from torchrl.envs import GymWrapper, ParallelEnv
+
+        def make() -> Any:
+            return GymWrapper(world.make(), categorical_action_encoding=True)
+
+        self._tensor = torch.as_tensor
+        self._envs = ParallelEnv(num_envs, make, mp_start_method="fork")
+        self._state = self._envs.reset()
+
+    def step(self, actions: Array) -> int:
+        self._state["action"] = self._tensor(actions)
+        stepped, self._state = self._envs.step_and_maybe_reset(self._state)
+        return int(stepped.batch_size[0])
+
+    def close(self) -> None:
+        self._envs.close()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A contestant under its name in the table, and the package that it comes from."""
+
+    name: str
+    build: Callable[[World, int], Contestant]
+    package: str | None = None
+
+
+PLAIN, AUTO, AUTO_COPY = "plain loop", "stretto auto", "stretto auto, copies"
+
+# The plain loop writes every batch over the one before. Where there is a choice the others may do so too, and `copies`
+# shows what it costs to keep them all.
+ENTRIES = {
+    entry.name: entry
+    for entry in (
+        Entry(PLAIN, _plain_loop),
+        Entry(AUTO, _stretto(backend="auto", copy=False), "stretto"),
+        Entry(AUTO_COPY, _stretto(backend="auto"), "stretto"),
+        Entry("stretto serial", _stretto(backend="serial", copy=False), "stretto"),
+        Entry("stretto thread", _stretto(backend="thread", copy=False), "stretto"),
+        Entry("stretto process", _stretto(backend="process", copy=False), "stretto"),
+        Entry("stretto isolate", _stretto(backend="process", isolate=True, copy=False), "stretto"),
+        Entry("gymnasium sync", _gymnasium_sync),
+        Entry("gymnasium async", _gymnasium_async),
+        Entry("SB3 Subproc", _Sb3, "stable_baselines3"),
+        Entry("tianshou Shmem", _Tianshou, "tianshou"),
+        Entry("TorchRL Parallel", _TorchRl, "torchrl"),
+    )
+}

@@ -1,0 +1,76 @@
+"""The command `stretto`: its subcommands, and what becomes of errors and of Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Any
+
+import gymnasium
+import typer
+
+import stretto
+from stretto.cli.bench import bench
+from stretto.errors import StrettoError, UsageError
+
+DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
+
+# Typer either brings a copy of click or uses the one installed; its errors are reached through the one it exports.
+_BadCommandLine: Any = typer.BadParameter.__base__
+
+app = typer.Typer(
+    name="stretto",
+    help="Reinforcement-learning worlds in parallel, with the same answer at any width.",
+    add_completion=False,
+    no_args_is_help=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command()(bench)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"stretto {stretto.__version__}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context,
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit code: 0 done, 1 something failed, 2 bad usage, 130 interrupted."""
+    try:
+        code = app(args=arguments, prog_name="stretto", standalone_mode=False)
+        sys.stdout.flush()
+    except _BadCommandLine as error:
+        return _say(f"{error.format_message().rstrip('.')}; see: {_help_of(error)}", BAD_USAGE)
+    except (UsageError, gymnasium.error.Error) as error:
+        return _say(str(error), BAD_USAGE)
+    except StrettoError as error:
+        return _say(str(error), FAILED)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has enough; nothing more can be said there, not even when the interpreter flushes it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return _say("interrupted", INTERRUPTED) if code == INTERRUPTED else int(code or DONE)
+
+
+def _help_of(error: Any) -> str:
+    path = error.ctx.command_path if getattr(error, "ctx", None) is not None else "stretto"
+    return f"{path} --help"
+
+
+def _say(text: str, code: int) -> int:
+    print(f"stretto: {text}", file=sys.stderr)
+    return code

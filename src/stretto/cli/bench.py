@@ -1,0 +1,112 @@
+"""`stretto bench`: what a plain loop and our backends do on a world, as a table or as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+
+from stretto.envs.race import RaceResult, race
+
+DEMONSTRATION = ("CartPole-v1", "Acrobot-v1")
+"""A light step and one that takes a few times as long; both come with Gymnasium."""
+
+WIDTH = 80
+
+
+class Format(StrEnum):
+    """How results are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+def _whole_number(text: str) -> int:
+    # Typer's own message for this leaves out what was given.
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"it must be a whole number, got {text!r}") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"it must be a number, got {text!r}") from None
+
+
+def bench(
+    env_id: Annotated[
+        str | None,
+        typer.Argument(metavar="ENV_ID", help="A Gymnasium id, or module:Name-v0. Default: a short demonstration."),
+    ] = None,
+    num_envs: Annotated[
+        int,
+        typer.Option(
+            "-n",
+            "--num-envs",
+            parser=_whole_number,
+            metavar="NUMBER",
+            help="How many environments are stepped at once.",
+        ),
+    ] = 64,
+    seconds: Annotated[
+        float, typer.Option(parser=_number, metavar="SECONDS", help="How long each row of the table is measured.")
+    ] = 1.5,
+    output: Annotated[Format, typer.Option("--format", help="How results are printed.")] = Format.TABLE,
+) -> None:
+    """Measure a plain loop and every backend on an environment, and say which one `auto` chooses, and why."""
+    results = []
+    for world in DEMONSTRATION if env_id is None else (env_id,):
+        with _progress(f"{num_envs} x {world}") as advance:
+            results.append(race(world, num_envs, seconds=seconds, on_progress=advance))
+        if output is Format.TABLE:
+            _print_table(results[-1])
+    if output is Format.JSON:
+        print(json.dumps({"worlds": [asdict(result) for result in results]}, indent=2))
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[float], None]]:
+    """Show on stderr how far it is: a bar in a terminal, elsewhere one line once it is under way."""
+    console = Console(stderr=True, highlight=False)
+    if console.is_terminal:
+        with Progress(TextColumn(f"measuring {what}"), BarColumn(), console=console, transient=True) as bar:
+            task = bar.add_task("", total=1.0)
+            yield lambda share: bar.update(task, completed=share)
+        return
+    lines = iter([f"measuring {what}"])
+
+    def announce(_: float) -> None:
+        for line in lines:
+            console.print(line)
+
+    yield announce
+
+
+def _print_table(result: RaceResult) -> None:
+    console = Console(width=min(WIDTH, Console().width), highlight=False)
+    console.print(
+        f"{result.num_envs} x {result.world}: a step takes {result.step_seconds * 1e6:.3g} µs, {result.cores} cores",
+        style="bold",
+    )
+    table = Table()
+    table.add_column("run by")
+    for heading in ("steps/s", "x plain loop", f"share of {result.cores} cores"):
+        table.add_column(heading, justify="right")
+    for row in result.rows:
+        figures = f"{row.steps_per_second:,.0f}", f"{row.ratio:.2f}", f"{row.share:.0%}"
+        table.add_row(row.name, *figures, style="bold" if row.name == "auto" else None)
+    console.print(table)
+    for row in result.rows:
+        if row.name == "auto":
+            console.print(f"auto chose {row.choice}.\n")

@@ -1,0 +1,210 @@
+"""A race: a plain loop and our backends step the same worlds in turn, so that one sees what each is worth here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Protocol
+
+import numpy as np
+from gymnasium.vector.utils import batch_space, iterate
+
+from stretto.adapters.gymnasium import makers as makers_of
+from stretto.adapters.worlds import as_world
+from stretto.budget import CpuBudget, default_budget
+from stretto.envs.layout import Array, SpaceLayout
+from stretto.envs.make import make_vec
+from stretto.envs.slot import Maker
+from stretto.envs.vector import VectorEnv
+from stretto.errors import InvalidLayout, UsageError
+
+PLAIN_LOOP = "plain loop"
+BACKENDS = ("serial", "thread", "process", "auto")
+
+_ROUNDS = 5
+_WARM_UP_SECONDS = 0.1
+_ACTION_BATCHES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """How one of them did: medians over the rounds.
+
+    `ratio` is to the plain loop of the same round, `share` is of what all cores could do at the plain loop's speed,
+    and `choice` says what ran the worlds, and why.
+    """
+
+    name: str
+    steps_per_second: float
+    ratio: float
+    share: float
+    choice: str
+
+
+@dataclass(frozen=True, slots=True)
+class RaceResult:
+    """How all of them did on one world; `step_seconds` is what a step takes in the plain loop."""
+
+    world: str
+    num_envs: int
+    cores: int
+    step_seconds: float
+    rows: tuple[Row, ...]
+
+
+class Runner(Protocol):
+    """Whoever steps many worlds at once."""
+
+    def step(self, actions: Any) -> int:
+        """Step all worlds and return how many real steps that were: one that only resets is none."""
+
+
+def race(
+    world: Any,
+    num_envs: int = 64,
+    *,
+    seconds: float = 1.5,
+    backends: Sequence[str] = BACKENDS,
+    budget: CpuBudget | None = None,
+    on_progress: Callable[[float], None] = lambda _: None,
+) -> RaceResult:
+    """Let a plain loop and `backends` step the same worlds, each for `seconds`, in interleaved rounds.
+
+    `world` is what `make_vec` takes; `on_progress` hears which share of the race is over.
+    """
+    if num_envs < 1:
+        raise InvalidLayout(f"num_envs must be at least 1, got {num_envs}; 64 is a good start")
+    if not seconds > 0:
+        raise UsageError(f"seconds must be more than 0, got {seconds}; 1.5 is a good start")
+    cores = (budget or default_budget()).total
+    with ExitStack() as stack:
+        plain = PlainLoop(makers_of(world, num_envs, None, ()))
+        stack.callback(plain.close)
+        runners: dict[str, Runner] = {PLAIN_LOOP: plain}
+        choices = {PLAIN_LOOP: "a list of environments, stepped one after the other in this process"}
+        for backend in backends:
+            # They take turns, so each may have all cores: none draws on what the others were given.
+            envs = make_vec(world, num_envs, backend=backend, copy=False, budget=CpuBudget(cores))
+            stack.callback(envs.close)
+            if not isinstance(envs, VectorEnv):
+                raise UsageError(f"a race needs worlds with one agent, got {world!r}, which has several")
+            runners[backend], choices[backend] = _Vector(envs), envs.choice
+        batches = plain.action_batches(_ACTION_BATCHES)
+        rates = _run(runners, batches, seconds, on_progress)
+    rows = tuple(_row(name, rates, cores, choices[name]) for name in runners)
+    name = world if isinstance(world, str) else getattr(world, "id", None) or getattr(world, "__name__", repr(world))
+    return RaceResult(str(name), num_envs, cores, 1 / rows[0].steps_per_second, rows)
+
+
+def _run(
+    runners: dict[str, Runner], batches: list[Any], seconds: float, on_progress: Callable[[float], None]
+) -> dict[str, list[float]]:
+    """Return the steps a second of each runner, one figure a round; the first round warms up and does not count."""
+    rates: dict[str, list[float]] = {name: [] for name in runners}
+    turns = len(runners) * (_ROUNDS + 1)
+    for number in range(_ROUNDS + 1):
+        for position, (name, runner) in enumerate(runners.items()):
+            rate = _turn(runner, batches, seconds / _ROUNDS if number else min(_WARM_UP_SECONDS, seconds))
+            if number:
+                rates[name].append(rate)
+            on_progress((number * len(runners) + position + 1) / turns)
+    return rates
+
+
+def _turn(runner: Runner, batches: list[Any], seconds: float) -> float:
+    clock, step = time.perf_counter, runner.step
+    steps = turns = 0
+    began = clock()
+    while clock() - began < seconds or not steps:
+        steps += step(batches[turns % len(batches)])
+        turns += 1
+    return steps / (clock() - began)
+
+
+def _row(name: str, rates: dict[str, list[float]], cores: int, choice: str) -> Row:
+    ratio = median(ours / plain for ours, plain in zip(rates[name], rates[PLAIN_LOOP], strict=True))
+    return Row(name, median(rates[name]), ratio, ratio / cores, choice)
+
+
+class _Vector:
+    """One of our vector environments; the step after the end of an episode only resets."""
+
+    def __init__(self, envs: VectorEnv) -> None:
+        self._envs, self._over = envs, 0
+        envs.reset(seed=0)
+
+    def step(self, actions: Any) -> int:
+        _, _, terminated, truncated, _ = self._envs.step(actions)
+        real = self._envs.num_envs - self._over
+        self._over = int(np.count_nonzero(terminated | truncated))
+        return real
+
+
+class PlainLoop:
+    """What one would write without a library: a list of environments, stepped in turn into a batch of observations.
+
+    Written to be fast: methods are looked up once, actions become Python numbers in one call, flags are cleared in
+    bulk and written only where an episode ends. An environment is reset in the step after its episode's end. Each
+    batch is written over the one before.
+    """
+
+    def __init__(self, makers: Sequence[Maker]) -> None:
+        self.envs = [as_world(make()) for make in makers]
+        count = len(makers)
+        self.action_space = batch_space(self.envs[0].action_space, count)
+        self._steps = [env.step for env in self.envs]
+        self._pending = [False] * count
+        layout = SpaceLayout(self.envs[0].observation_space)
+        self.observations = [np.zeros(shape, dtype) for shape, dtype in layout.shapes(count)]
+        self.objects: list[list[Any]] = [[None] * count for _ in layout.loose]
+        self._put = layout.writer(self.observations, self._put_loose)
+        self.rewards = np.zeros(count)
+        self.terminated, self.truncated = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+        self.infos: list[dict[str, Any]] = []
+        for i, env in enumerate(self.envs):
+            self._put(i, env.reset(seed=i)[0])
+
+    def _put_loose(self, leaf: int, i: int, value: Any) -> None:
+        self.objects[leaf][i] = value
+
+    def action_batches(self, count: int) -> list[Any]:
+        """Return batches of random actions, always the same ones."""
+        self.action_space.seed(0)
+        return [self.action_space.sample() for _ in range(count)]
+
+    def step(self, actions: Any) -> int:
+        """Step every environment; return how many real steps that were."""
+        put, pending, terminated, truncated = self._put, self._pending, self.terminated, self.truncated
+        terminated[:] = False
+        truncated[:] = False
+        rewards: list[Any] = []
+        self.infos = infos = []
+        resets = 0
+        for i, (step, action) in enumerate(zip(self._steps, self._each(actions), strict=True)):
+            if pending[i]:
+                observation, info = self.envs[i].reset()
+                pending[i] = False
+                rewards.append(0.0)
+                resets += 1
+            else:
+                observation, reward, over, cut, info = step(action)
+                rewards.append(reward)
+                if over or cut:
+                    terminated[i], truncated[i], pending[i] = over, cut, True
+            put(i, observation)
+            infos.append(info)
+        self.rewards[:] = rewards
+        return len(rewards) - resets
+
+    def _each(self, actions: Array | Any) -> Iterable[Any]:
+        if isinstance(actions, np.ndarray):
+            return actions.tolist() if actions.ndim == 1 else actions
+        return iterate(self.action_space, actions)
+
+    def close(self) -> None:
+        """Close every environment."""
+        for env in self.envs:
+            env.close()

@@ -1,0 +1,244 @@
+"""Slot: one world, and what its episodes need: seeds, tasks, private generators, checks, points to restore it from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+from gymnasium.vector import AutoresetMode
+
+from stretto.adapters.worlds import as_world, ensure_generator, generator_state, set_generator
+from stretto.envs.checks import FIRST_STEPS, check_observation, check_scalars
+from stretto.envs.layout import SpaceLayout
+from stretto.envs.messages import Origin, ResetSlot
+from stretto.errors import InvalidOutput, Place, ResetNeeded
+from stretto.seeding import PrivateGenerators, SeedTree, episode_seed
+
+RECORD_EVERY = 500
+"""Steps between two points from which a slot can be restored: recording one costs as much as a CartPole step."""
+
+PROBATION_CALLS = 16
+"""How many calls of a world are watched for draws from global generators."""
+
+Maker = Callable[[], Any]
+StepFunction = Callable[[Any], tuple[Any, Any, Any, Any, dict[str, Any]]]
+Started = tuple[Any, dict[str, Any]]
+"""What a reset returns: an observation and an info."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """What all slots of a vector environment have in common."""
+
+    autoreset_mode: AutoresetMode
+    episode_seeds: bool
+    global_rng: str
+    checks: str
+
+
+class Slot:
+    """World number `number` of a vector environment.
+
+    How it is stepped just now stands in `steps[index]`: the world's own `step`, with no more around it than is needed.
+    `clock[0]` counts the steps of the group; `place` says what the group is at.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        maker: Maker,
+        settings: GroupSettings,
+        steps: list[StepFunction],
+        index: int,
+        clock: list[int],
+        place: Callable[[], Place],
+    ) -> None:
+        self.number, self._maker, self._settings = number, maker, settings
+        self._steps, self._index, self._clock, self._place = steps, index, clock, place
+        self.env: gymnasium.Env[Any, Any]
+        self.layout: SpaceLayout | None = None
+        self.tasks: dict[int, Any] = {}
+        self.episode = -1
+        self.seed: int | None = None
+        self.began = 0
+        self.recorded = 0
+        self.recording = True
+        self.resetting = False
+        self.origins: list[Origin] = []
+        self._next_seed: int | None = None
+        self._ever_reset = False
+        self._guard: PrivateGenerators | None = None
+        self._unchecked = 0 if settings.checks == "off" else FIRST_STEPS
+
+    # ---- building ----
+
+    def build(self) -> None:
+        """Make the world; what it draws from global generators meanwhile comes from streams of its own."""
+        if self._settings.global_rng == "shared":
+            self.env = as_world(self._maker())
+        else:
+            probation = 1 << 62 if self._settings.global_rng == "private" else PROBATION_CALLS
+            self._guard = PrivateGenerators(SeedTree(0).child("construct", self.number), probation)
+            self.env = as_world(self._guard.run(self._maker))
+        self.install()
+
+    def rebuild(self) -> None:
+        """Replace the world by a new one, as if nothing had happened to it yet."""
+        self.env.close()
+        self.episode, self._ever_reset, self._next_seed = -1, False, None
+        self.build()
+
+    def install(self) -> None:
+        """Let the next step be one of the world."""
+        step: StepFunction = self.env.step
+        if self._guard is not None and self._guard.needed:
+            step = self._guarded(step, self._guard)
+        if self._unchecked > 0:
+            step = self._checked(step)
+        self._steps[self._index] = step
+
+    def _guarded(self, step: StepFunction, guard: PrivateGenerators) -> StepFunction:
+        def guarded(action: Any) -> Any:
+            result = guard.run(step, action)
+            if not guard.needed:
+                self.install()
+            return result
+
+        return guarded
+
+    def _checked(self, step: StepFunction) -> StepFunction:
+        def checked(action: Any) -> Any:
+            result: Any = step(action)
+            if not isinstance(result, tuple) or len(result) != 5:
+                raise InvalidOutput(f"step must return five values, got {result!r} ({self._place()})", self._place())
+            observation, reward, terminated, truncated, _ = result
+            assert self.layout is not None
+            check_observation(self.layout, observation, self._place())
+            check_scalars(reward, terminated, truncated, self._place())
+            if self._settings.checks == "first":
+                self._unchecked -= 1
+                if self._unchecked == 0:
+                    self.install()
+            return result
+
+        return checked
+
+    def privately(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function with this world's private generators in place, if it needs them."""
+        if self._guard is None or not self._guard.needed:
+            return function(*args, **kwargs)
+        return self._guard.run(function, *args, **kwargs)
+
+    # ---- episodes ----
+
+    def reset(self, how: ResetSlot) -> Started:
+        """Begin an episode as told, and remember what later ones need."""
+        self.tasks.update(how.tasks)
+        seed = how.seed
+        if how.slot_seed is not None:
+            self.seed = how.slot_seed
+            self._next_seed = None
+        self.episode = how.episode
+        if how.slot_seed is None and not how.restoring:
+            seed = self._seed_of_episode()
+        if how.generator is not None:
+            set_generator(self.env, how.generator)
+        elif seed is None and not self._ever_reset:
+            ensure_generator(self.env)
+        if self._guard is not None:
+            if how.globals is not None:
+                self._guard.set_state(how.globals)
+            elif seed is None and not self._ever_reset:
+                self._guard.reseed(SeedTree(how.entropy).child("global", self.number))
+        if self.recording and (how.slot_seed is None or seed is None):
+            self._record(seed, automatic=False)
+        return self._reset_world(seed, self._options(how.options))
+
+    def autoreset(self) -> Started:
+        """Begin the next episode."""
+        self.episode += 1
+        seed = self._seed_of_episode()
+        if self.recording and self._clock[0] - self.recorded >= RECORD_EVERY:
+            self._record(seed, automatic=True)
+        return self._reset_world(seed, self._options(None))
+
+    def reset_instead(self) -> None:
+        """Let the next step be a reset, or refuse it where resets are the caller's business."""
+        refused = self._settings.autoreset_mode is AutoresetMode.DISABLED
+
+        def begin_episode(_: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            if refused:
+                raise ResetNeeded(
+                    f"with autoreset disabled, a slot whose episode is over must be reset before it is stepped, and "
+                    f"slot {self.number} was not; pass options={{'reset_mask': ...}} to reset()"
+                )
+            observation, info = self.autoreset()
+            return observation, 0.0, False, False, info
+
+        self._steps[self._index] = begin_episode
+
+    def end_episode(self, observation: Any, seed: int, episode: int, reason: str | None) -> None:
+        """Let the episode, which cannot be restored, be truncated by the next step; `reason` says why.
+
+        Without a reason the episode was over anyway, and only the next one has to begin, with `seed`.
+        """
+        self.episode, self._next_seed, self._ever_reset = episode, seed, True
+        self.recorded = self._clock[0] - RECORD_EVERY  # the next episode is a point to restore from
+        if reason is None:
+            self.reset_instead()
+            return
+
+        def lost(_: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            self.install()
+            return observation, 0.0, False, True, {"crash": reason}
+
+        self._steps[self._index] = lost
+
+    def _options(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
+        tasks = self.tasks
+        if not tasks:
+            return options
+        for old in [number for number in tasks if number < self.episode]:
+            del tasks[old]
+        return {"task": tasks[self.episode], **(options or {})}
+
+    def _seed_of_episode(self) -> int | None:
+        if self._next_seed is not None:
+            seed, self._next_seed = self._next_seed, None
+            return seed
+        if self._settings.episode_seeds and self.seed is not None:
+            return episode_seed(self.seed, self.episode)
+        return None
+
+    def _record(self, seed: int | None, automatic: bool) -> None:
+        """Remember this point, if a fresh world can be brought to it."""
+        generator = None if seed is not None else generator_state(self.env)
+        if seed is None and generator is None:
+            return
+        private = self._guard.state() if self._guard is not None and self._guard.needed else None
+        self.recorded = self._clock[0]
+        self.origins.append(Origin(self.number, self.episode, seed, generator, private, automatic))
+
+    def _reset_world(self, seed: int | None, options: dict[str, Any] | None) -> Started:
+        keywords: dict[str, Any] = {}
+        if seed is not None:
+            keywords["seed"] = seed
+            if self._guard is not None:
+                self._guard.reseed(SeedTree(seed).child("global"))
+        if options is not None:
+            keywords["options"] = options
+        self.resetting = True
+        result = self.privately(self.env.reset, **keywords)
+        self.began = self._clock[0]
+        self._ever_reset = True
+        self.install()
+        if self._unchecked > 0:
+            if not isinstance(result, tuple) or len(result) != 2:
+                raise InvalidOutput(f"reset must return two values, got {result!r} ({self._place()})", self._place())
+            assert self.layout is not None
+            check_observation(self.layout, result[0], self._place())
+        self.resetting = False
+        observation, info = result
+        return observation, info

@@ -1,0 +1,101 @@
+"""Every test leaves nothing behind: no process, no thread, no descriptor, no memory."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from stretto.budget import default_budget
+from stretto.workers.launcher import launcher
+
+SECONDS = 5.0
+"""How long what was ended may take to be gone: the kernel gives pages and process entries back in its own time."""
+
+# Stays for the life of the process, once it was needed.
+LASTING_THREADS = {"stretto-watchdog"}
+
+
+@dataclass
+class Held:
+    """What this process holds now that it should give back."""
+
+    processes: set[int] = field(default_factory=set)
+    threads: set[str] = field(default_factory=set)
+    descriptors: Counter[str] = field(default_factory=Counter)
+    memory: Counter[str] = field(default_factory=Counter)
+    cores: int = 0
+
+    @classmethod
+    def now(cls) -> Held:
+        return cls(_processes(), _threads(), _descriptors(), _memory(), default_budget().total - default_budget().free)
+
+    def beyond(self, before: Held) -> list[str]:
+        """Say what is held now that was not held before."""
+        found = [f"process {pid} ({_describe(pid)})" for pid in self.processes - before.processes]
+        found += [f"thread {name}" for name in self.threads - before.threads]
+        found += [f"{count} descriptors of {what}" for what, count in (self.descriptors - before.descriptors).items()]
+        found += [f"{count} mappings of {what}" for what, count in (self.memory - before.memory).items()]
+        if self.cores > before.cores:
+            found.append(f"{self.cores - before.cores} cores of the budget")
+        return found
+
+
+def _processes() -> set[int]:
+    """All that descends from this process; the launcher may stay, its children may not."""
+    return {child.pid for child in psutil.Process().children(recursive=True)} - {launcher().pid}
+
+
+def _threads() -> set[str]:
+    return {f"{t.name} ({t.ident})" for t in threading.enumerate() if t.name not in LASTING_THREADS}
+
+
+def _descriptors() -> Counter[str]:
+    held = Counter[str]()
+    channel = launcher()._socket
+    for path in Path("/proc/self/fd").iterdir():
+        if channel is not None and int(path.name) == channel.fileno():
+            continue
+        try:
+            target = str(path.readlink())
+        except FileNotFoundError:  # the one that listed this folder
+            continue
+        # Numbers in brackets differ from pipe to pipe; what leaks is told by its kind.
+        held[target.partition(":[")[0]] += 1
+    return held
+
+
+def _memory() -> Counter[str]:
+    """Mappings of memory that has no name, and files under /dev/shm, which nothing of ours should make."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    held = Counter(line.split("/memfd:")[1] for line in lines if "/memfd:stretto" in line)
+    held.update(f"/dev/shm/{path.name}" for path in Path("/dev/shm").iterdir() if "stretto" in path.name)
+    return held
+
+
+def _describe(pid: int) -> str:
+    try:
+        return " ".join(psutil.Process(pid).cmdline())[:80]
+    except psutil.Error:
+        return "gone meanwhile"
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_behind() -> Iterator[None]:
+    """Fail a test that leaves a process, a thread, a descriptor, memory or a lease of cores behind."""
+    before = Held.now()
+    yield
+    deadline = time.monotonic() + SECONDS
+    gc.collect()
+    while left := Held.now().beyond(before):
+        if time.monotonic() > deadline:
+            pytest.fail("left behind: " + "; ".join(left))
+        gc.collect()
+        time.sleep(0.01)  # nothing announces that the kernel has let go

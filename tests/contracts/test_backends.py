@@ -1,0 +1,62 @@
+"""Every backend keeps the whole contract of a vector environment."""
+
+from __future__ import annotations
+
+import pytest
+from gymnasium import spaces
+
+from stretto.envs.backends import PROCESS, THREAD
+from stretto.testing import ContractBroken, check_env_backend, check_worker
+from stretto.workers.inline import InlineWorker
+from tests.backends import every_backend
+from tests.worlds import CountTo, Drift, Echo, GlobalDrift, ReusesItsArray, makes
+
+WORLDS = {
+    "drift": Drift,
+    "count": makes(CountTo, 3),
+    "global-draws": GlobalDrift,
+    "one-array": makes(ReusesItsArray, 3),
+    "loose": makes(Echo, spaces.Dict({"words": spaces.Text(8), "number": spaces.Discrete(5)})),
+}
+
+
+@every_backend
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+def test_it_keeps_the_contract(world, options):
+    check_env_backend(world, num_envs=3, steps=24, **options)
+
+
+@every_backend
+def test_it_keeps_the_contract_with_several_agents(options):
+    from mpe2 import simple_spread_v3
+
+    check_env_backend(lambda: simple_spread_v3.parallel_env(max_cycles=7), num_envs=3, steps=24, **options)
+
+
+@every_backend
+def test_it_keeps_the_contract_with_a_single_world(options):
+    check_env_backend(Drift, num_envs=1, steps=24, **{**options, "workers": 1})
+
+
+def test_a_worker_in_the_caller_keeps_the_contract():
+    check_worker(lambda index, capacity, arena, bell, factory: InlineWorker(index, capacity, arena, factory))
+
+
+def test_a_thread_keeps_the_contract_of_a_worker():
+    check_worker(THREAD.start)
+
+
+def test_a_process_keeps_the_contract_of_a_worker():
+    check_worker(PROCESS.start, crosses_processes=True)
+
+
+def test_a_world_that_depends_on_its_process_is_found_out():
+    with pytest.raises(ContractBroken, match=r"this backend and the serial one \(NextStep\) part at"):
+        check_env_backend(DependsOnItsProcess, backend="process", workers=2)
+
+
+class DependsOnItsProcess(Drift):
+    def see(self):
+        import os
+
+        return super().see() + os.getpid()

@@ -1,0 +1,173 @@
+"""What a world returns is refused where its spaces do not allow it, with the slot, the key and the value."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+import stretto
+from tests.backends import every_backend
+from tests.worlds import Crowd, Returns, makes
+
+BOX = spaces.Box(-10, 10, (2,), np.float32)
+BYTES = spaces.Box(0, 255, (2,), np.uint8)
+
+# What the world returns, and the words that the refusal must have.
+REFUSED = {
+    "another shape": ({"observation": np.zeros(3)}, r"observation must have shape \(2,\).*shape \(3,\)"),
+    "a shape that would broadcast": ({"observation": np.zeros(1)}, r"must have shape \(2,\), got \[0.\]"),
+    "a number that would broadcast": ({"observation": 0.5}, r"must have shape \(2,\), got 0.5"),
+    "one more dimension": ({"observation": np.zeros((1, 2))}, r"must have shape \(2,\)"),
+    "a ragged list": ({"observation": [1.0, [2.0]]}, "must be an array"),
+    "nothing": ({"observation": None}, "must be numbers of type float32, got None"),
+    "text": ({"observation": "ab"}, "must be numbers of type float32"),
+    "complex numbers": ({"observation": np.zeros(2, complex)}, "must be numbers of type float32"),
+    "NaN": ({"observation": np.array([0.0, np.nan])}, "must not be NaN"),
+    "too large for the type": ({"observation": np.array([0.0, 1e300])}, "must fit into float32"),
+    "real numbers for bytes": ({"space": BYTES, "observation": np.array([0.5, 1.0])}, "must be of type uint8"),
+    "too large for bytes": ({"space": BYTES, "observation": np.array([0, 256])}, "must fit into uint8"),
+    "negative for bytes": ({"space": BYTES, "observation": np.array([0, -1])}, "must fit into uint8"),
+    "no reward": ({"reward": None}, "a reward must be one real number, got None"),
+    "several rewards": ({"reward": np.zeros(1)}, r"a reward must be one real number, got \[0.\]"),
+    "a reward in words": ({"reward": "much"}, "a reward must be one real number, got 'much'"),
+    "a flag that is none": ({"terminated": None}, "terminated must be True or False, got None"),
+    "several flags": ({"terminated": np.zeros(2, bool)}, "terminated must be True or False"),
+    "four values": ({"result": (np.zeros(2), 0.0, False, {})}, "step must return five values"),
+}
+
+ACCEPTED = {
+    "float64 for float32": {"observation": np.array([0.1, 0.2])},
+    "float16 for float32": {"observation": np.array([0.5, 1.5], np.float16)},
+    "integers for real numbers": {"observation": np.array([1, 2])},
+    "a list": {"observation": [1.0, 2.0]},
+    "infinity": {"observation": np.array([np.inf, -np.inf])},
+    "outside the bounds": {"observation": np.array([1e6, -1e6])},
+    "int64 that fits bytes": {"space": BYTES, "observation": np.array([0, 255])},
+    "truth values for bytes": {"space": BYTES, "observation": np.array([True, False])},
+    "an integer reward": {"reward": 3},
+    "a reward of one numpy number": {"reward": np.float32(0.5)},
+    "a truth value as reward": {"reward": True},
+    "numpy's truth values": {"terminated": np.True_},
+    "a number as flag": {"terminated": 1},
+}
+
+
+@every_backend
+@pytest.mark.parametrize("case", REFUSED)
+def test_it_is_refused_with_slot_rule_and_value(case, options):
+    instead, words = REFUSED[case]
+    space = {"space": instead["space"]} if "space" in instead else {}
+    with stretto.make_vec([makes(Returns, 99, **space), makes(Returns, 3, **instead)], 2, **options) as envs:
+        envs.reset(seed=5)
+        for _ in range(2):
+            envs.step([0, 0])
+        with pytest.raises(stretto.InvalidOutput, match=words) as refused:
+            envs.step([0, 0])
+        assert (refused.value.place.slot, refused.value.place.step) == (1, 3)
+        assert refused.value.place.seed == 6
+        with pytest.raises(stretto.ResetNeeded):
+            envs.step([0, 0])
+        envs.reset(seed=5)
+        envs.step([0, 0])
+
+
+@pytest.mark.parametrize("case", ACCEPTED)
+def test_what_keeps_its_value_passes(case):
+    with stretto.make_vec(makes(Returns, 1, **ACCEPTED[case]), 2, backend="serial", checks="always") as envs:
+        envs.reset(seed=0)
+        result = envs.step([0, 0])
+        if "observation" in ACCEPTED[case]:
+            wanted = np.asarray(ACCEPTED[case]["observation"], envs.single_observation_space.dtype)
+            assert np.array_equal(result.observations[1], wanted)
+        assert result.rewards.dtype == np.float64
+
+
+@every_backend
+def test_what_a_reset_returns_is_checked_too(options):
+    with (
+        stretto.make_vec(makes(Returns, 0, observation=np.zeros(5)), 2, **options) as envs,
+        pytest.raises(stretto.InvalidOutput, match=r"shape \(2,\).*while resetting \(slot 0"),
+    ):
+        envs.reset(seed=0)
+
+
+@every_backend
+def test_the_part_of_a_dict_is_named(options):
+    space = spaces.Dict({"eye": BOX, "ear": spaces.Tuple([BOX, spaces.Discrete(3)])})
+    for observation, words in (
+        ({"eye": np.zeros(2), "ear": (np.zeros(2), 0.5)}, r"observation\['ear'\]\[1\] must be of type int64"),
+        ({"eye": np.zeros(2)}, r"observation\['ear'\]\[0\] is missing"),
+        ({"eye": np.zeros(2), "ear": (np.zeros(2),)}, r"observation\['ear'\]\[1\] is missing"),
+        (np.zeros(2), r"observation\['ear'\]\[0\] is missing"),
+    ):
+        world = makes(ReturnsParts, 1, space=space, observation=observation)
+        with stretto.make_vec(world, 2, **options) as envs:
+            envs.reset(seed=0)
+            with pytest.raises(stretto.InvalidOutput, match=words):
+                envs.step([0, 0])
+
+
+class ReturnsParts(Returns):
+    def see(self):
+        return {"eye": np.zeros(2, np.float32), "ear": (np.zeros(2, np.float32), 0)}
+
+
+@pytest.mark.parametrize("options", [{"backend": "serial"}, {"backend": "process", "workers": 2}], ids=str)
+def test_first_looks_at_the_first_steps_always_at_all_and_off_at_none(options):
+    def play(at_step, checks):
+        with stretto.make_vec(makes(Returns, at_step, observation=0.5), 2, checks=checks, **options) as envs:
+            envs.reset(seed=0)
+            for _ in range(at_step):
+                envs.step([0, 0])
+
+    with pytest.raises(stretto.InvalidOutput):
+        play(8, "first")
+    play(9, "first")
+    with pytest.raises(stretto.InvalidOutput):
+        play(40, "always")
+    play(1, "off")
+
+
+@every_backend
+@pytest.mark.parametrize("checks", ["first", "always", "off"])
+def test_a_missing_reward_is_refused_at_any_time(checks, options):
+    with stretto.make_vec([makes(Returns, 99), makes(Returns, 20, reward=None)], 2, checks=checks, **options) as envs:
+        envs.reset(seed=0)
+        for _ in range(19):
+            envs.step([0, 0])
+        with pytest.raises(stretto.InvalidOutput, match="a reward must be one real number, got None") as refused:
+            envs.step([0, 0])
+        assert refused.value.place.slot == 1
+
+
+class BadCrowd(Crowd):
+    """Returns nonsense for one agent at its second step."""
+
+    def __init__(self, what, value):
+        super().__init__()
+        self.what, self.value = what, value
+
+    def step(self, actions):
+        results = super().step(actions)
+        if self.steps == 2:
+            results[self.what]["mouse_1"] = self.value
+        return results
+
+
+@pytest.mark.parametrize(
+    ("what", "value"),
+    [(0, {"observation": np.zeros(1), "action_mask": np.zeros(3)}), (0, None), (1, None), (1, np.zeros(2))],
+    ids=["broadcast", "no observation", "no reward", "several rewards"],
+)
+@every_backend
+def test_what_an_agent_returns_is_refused_with_the_slot_and_the_agent(what, value, options):
+    from stretto.testing import sample_actions
+
+    with stretto.make_vec(lambda: BadCrowd(what, value), 2, **options) as envs:
+        actions = sample_actions(envs, 2)
+        envs.reset(seed=1)
+        envs.step(actions[0])
+        with pytest.raises(stretto.InvalidOutput, match="mouse_1") as refused:
+            envs.step(actions[1])
+        assert refused.value.place.slot == 0

@@ -1,0 +1,64 @@
+"""The race behind `stretto bench`: it measures what it says, and the plain loop does what Gymnasium's does."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import gymnasium
+import numpy as np
+import pytest
+
+from stretto import UsageError
+from stretto.budget import CpuBudget
+from stretto.envs.race import BACKENDS, PLAIN_LOOP, PlainLoop, race
+
+
+@pytest.mark.parametrize("world", ["CartPole-v1", "Pendulum-v1", "Blackjack-v1"])
+def test_the_plain_loop_gives_what_a_sync_vector_env_gives(world):
+    makers = [partial(gymnasium.make, world)] * 3
+    plain, sync = PlainLoop(makers), gymnasium.vector.SyncVectorEnv(makers)
+    sync.reset(seed=0)
+    over, real = np.zeros(3, bool), 0
+    for actions in plain.action_batches(16) * 10:
+        observations, rewards, terminated, truncated, _ = sync.step(actions)
+        real = plain.step(actions)
+        leaves = observations if isinstance(observations, tuple) else (observations,)
+        for ours, theirs in zip(plain.observations, leaves, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_array_equal(plain.rewards, rewards)
+        np.testing.assert_array_equal(plain.terminated, terminated)
+        np.testing.assert_array_equal(plain.truncated, truncated)
+        assert real == 3 - np.count_nonzero(over)
+        over = terminated | truncated
+    plain.close()
+    sync.close()
+
+
+def test_a_race_has_a_row_for_the_plain_loop_and_each_backend():
+    heard: list[float] = []
+    result = race("CartPole-v1", 4, seconds=0.05, budget=CpuBudget(2), on_progress=heard.append)
+    assert [row.name for row in result.rows] == [PLAIN_LOOP, *BACKENDS]
+    assert result.rows[0].ratio == 1.0
+    assert all(row.share == pytest.approx(row.ratio / 2) for row in result.rows)
+    assert result.step_seconds == pytest.approx(1 / result.rows[0].steps_per_second)
+    assert heard == sorted(heard)
+    assert heard[-1] == 1.0
+
+
+def test_every_contender_may_use_all_cores_although_the_others_are_there():
+    result = race("Acrobot-v1", 64, seconds=0.05, budget=CpuBudget(2))
+    assert "2 workers" in {row.name: row.choice for row in result.rows}["process"]
+    assert "only one core" not in {row.name: row.choice for row in result.rows}["auto"]
+
+
+@pytest.mark.parametrize(("num_envs", "seconds"), [(0, 1.0), (-1, 1.0), (2, 0.0), (2, -1.0), (2, float("nan"))])
+def test_numbers_that_cannot_work_are_refused(num_envs, seconds):
+    with pytest.raises(UsageError, match="got"):
+        race("CartPole-v1", num_envs, seconds=seconds)
+
+
+def test_a_race_of_any_callable_is_named_after_it():
+    def pole() -> gymnasium.Env:
+        return gymnasium.make("CartPole-v1")
+
+    assert race(pole, 1, seconds=0.02, backends=("serial",)).world == "pole"

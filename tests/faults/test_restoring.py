@@ -1,0 +1,360 @@
+"""What it takes to bring a lost world back, and what is said where that cannot be done."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+
+import stretto
+from stretto.envs.slot import RECORD_EVERY
+from stretto.testing import difference, play, sample_actions
+from tests.faults.worlds import Adjustable, OwnGenerator, RaisesWhenReplayed, Unrepeatable
+from tests.worlds import CountTo, Drift, Echo, GlobalDrift, ReusesItsArray, TaskWorld
+
+pytestmark = pytest.mark.timeout(60)
+
+ISOLATED = {"backend": "process", "workers": 2, "isolate": True}
+MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
+
+modes = pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
+
+
+def kill_all(envs: Any) -> None:
+    for pid in envs.worker_pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+def check_kills_change_nothing(world: Any, steps: int, when: Any, count: int = 3, **options: Any) -> Any:
+    """Check that a run in which all workers are killed before some steps gives what an undisturbed one gives."""
+    with stretto.make_vec(world, count, backend="serial", **options) as envs:
+        actions = sample_actions(envs, steps)
+        expected = play(envs, actions, 5)
+    with stretto.make_vec(world, count, **ISOLATED, **options) as envs:
+        run = play(envs, actions, 5, before_step=lambda number: kill_all(envs) if number in when else None)
+        run.check_same(expected, "a run with deaths and one without")
+        assert envs.statistics().truncations == 0
+        assert envs.statistics().restarts == 2 * len(when)
+        return envs.statistics()
+
+
+@modes
+@pytest.mark.parametrize("world", [Drift, GlobalDrift, OwnGenerator, ReusesItsArray], ids=lambda world: world.__name__)
+def test_a_world_is_restored_whatever_it_draws_from(world, mode):
+    check_kills_change_nothing(world, 40, {0, 3, 4, 5, 17, 30}, autoreset_mode=mode)
+
+
+@modes
+def test_a_world_is_restored_with_episode_seeds(mode):
+    check_kills_change_nothing(partial(Drift, 5), 40, {3, 17, 30}, autoreset_mode=mode, episode_seeds=True)
+
+
+@modes
+def test_a_world_is_restored_to_its_task(mode):
+    def task(slot: int, episode: int, stream: np.random.Generator) -> float:
+        return 100 * slot + episode + stream.random()
+
+    check_kills_change_nothing(TaskWorld, 30, {3, 7, 8, 20}, autoreset_mode=mode, tasks=task)
+
+
+@modes
+@pytest.mark.parametrize("length", [7, RECORD_EVERY - 1])
+def test_far_into_a_run_only_the_last_episodes_are_replayed(mode, length):
+    # Killed right after a point was recorded, before it, and after it.
+    steps = 2 * RECORD_EVERY + 60
+    when = {RECORD_EVERY - 1, RECORD_EVERY, RECORD_EVERY + 1, RECORD_EVERY + 9, steps - 1}
+    world = partial(CountTo, length)
+    statistics = check_kills_change_nothing(world, steps, when, count=2, autoreset_mode=mode)
+    # Without points on the way it would be some 2,500 steps a slot.
+    assert statistics.replayed_steps < 2 * 2000
+
+
+def test_values_of_every_sort_are_restored_and_compared():
+    space = spaces.Dict(
+        {
+            "words": spaces.Text(8),
+            "pair": spaces.Tuple([spaces.Discrete(5, start=2), spaces.Box(-1, 1, (2, 2), np.float32)]),
+            "graph": spaces.Graph(spaces.Box(0, 1, (2,)), spaces.Discrete(3)),
+        }
+    )
+    check_kills_change_nothing([partial(Echo, space) for _ in range(3)], 16, {0, 3, 9})
+
+
+def test_a_multi_agent_world_is_restored():
+    parallel = pytest.importorskip("mpe2").simple_spread_v3.parallel_env
+    options = {"env_kwargs": {"max_cycles": 6}}
+    with stretto.make_vec(parallel, 3, backend="serial", **options) as envs:
+        actions = sample_actions(envs, 20)
+        expected = play(envs, actions, 5)
+    with stretto.make_vec(parallel, 3, **ISOLATED, **options) as envs:
+        kill = {3, 6, 7, 13}
+        run = play(envs, actions, 5, before_step=lambda number: kill_all(envs) if number in kill else None)
+        run.check_same(expected, "a run with deaths and one without")
+        assert envs.statistics().restarts == 8
+
+
+# ---- resets without a seed ----
+
+
+@pytest.mark.parametrize("world", [Drift, GlobalDrift, OwnGenerator], ids=lambda world: world.__name__)
+def test_a_reset_without_a_seed_goes_on_where_the_world_was_also_after_a_death(world):
+    runs = []
+    for kills in (False, True):
+        with stretto.make_vec(world, 3, **ISOLATED) as envs:
+            run: list[Any] = [envs.reset(seed=5)]
+            for number in range(24):
+                if kills and number % 4 == 1:
+                    kill_all(envs)
+                run.append(envs.reset() if number % 6 == 5 else envs.step(np.full(3, number % 4)))
+            runs.append(run)
+            assert envs.statistics().truncations == 0
+            assert envs.statistics().restarts == (12 if kills else 0)
+    assert difference(*runs) is None
+
+
+def test_a_death_during_a_reset_without_a_seed_or_of_some_slots_changes_nothing():
+    runs = []
+    for kills in (False, True):
+        with stretto.make_vec(Drift, 4, **ISOLATED) as envs:
+            run: list[Any] = [envs.reset(seed=5), envs.step(np.zeros(4, int))]
+            for mask in ([True, False, False, True], [True] * 4):
+                if kills:
+                    kill_all(envs)
+                run.append(envs.reset(options={"reset_mask": np.array(mask)}))
+                run.append(envs.step(np.ones(4, int)))
+            runs.append(run)
+    assert difference(*runs) is None
+
+
+@pytest.mark.parametrize("world", [Drift, GlobalDrift], ids=lambda world: world.__name__)
+def test_a_world_that_was_never_seeded_is_restored_from_its_own_generator(world):
+    with stretto.make_vec(world, 2, **ISOLATED) as envs:
+        envs.reset()
+        before = envs.step(np.zeros(2, int))
+        kill_all(envs)
+        after = envs.get_attr("state")
+        if not (before.terminations | before.truncations).any():
+            assert np.stack(after).astype(before.observations.dtype).tobytes() == before.observations.tobytes()
+        envs.step(np.zeros(2, int))
+        assert envs.statistics().truncations == 0
+
+
+def test_one_that_was_never_seeded_and_has_no_generator_is_truncated_and_says_so():
+    with stretto.make_vec(OwnGenerator, 2, **ISOLATED) as envs:
+        envs.reset()
+        os.kill(envs.worker_pids[1], signal.SIGKILL)
+        with pytest.warns(stretto.SlotTruncated, match=r"slot 1 was truncated.*not reset with a seed"):
+            assert envs.step(np.zeros(2, int)).truncations.tolist() == [False, True]
+
+
+# ---- calls and attributes ----
+
+
+def test_calls_and_attributes_are_repeated_in_their_order():
+    def go(envs: Any, kill: Any) -> list[Any]:
+        seen: list[Any] = [envs.reset(seed=1)]
+        seen.append(envs.step([1, 2, 3]))
+        envs.set_attr("pace", [2.0, 3.0, 4.0])
+        kill()
+        seen.append(envs.step([1, 2, 3]))
+        seen.append(envs.call("scale", 10.0))
+        seen.append(envs.call("draw"))
+        kill()
+        seen.append(envs.step([0, 0, 0]))
+        envs.set_attr("pace", 0.5)
+        kill()
+        seen.append(envs.get_attr("pace"))
+        seen.append(envs.step([3, 2, 1]))
+        seen.append(envs.reset(seed=2))  # the worlds stay as they were set
+        kill()
+        seen.append(envs.step([3, 2, 1]))
+        seen.append(envs.get_attr("pace"))
+        return seen
+
+    with stretto.make_vec(Adjustable, 3, backend="serial") as envs:
+        expected = go(envs, lambda: None)
+    with stretto.make_vec(Adjustable, 3, **ISOLATED) as envs:
+        assert difference(go(envs, lambda: kill_all(envs)), expected) is None
+        assert envs.statistics().restarts == 8
+        assert envs.statistics().truncations == 0
+
+
+def test_a_death_during_a_call_is_recovered_and_the_call_is_made_once():
+    with stretto.make_vec(Adjustable, 3, **ISOLATED) as envs:
+        envs.reset(seed=1)
+        kill_all(envs)
+        assert envs.call("scale", 2.0) == (2.0, 2.0, 2.0)
+        kill_all(envs)
+        envs.set_attr("pace", 3.0)
+        kill_all(envs)
+        assert envs.call("scale", 2.0) == (6.0, 6.0, 6.0)
+
+
+# ---- what cannot be restored ----
+
+
+def test_a_world_that_does_not_repeat_itself_is_truncated_and_says_so():
+    with stretto.make_vec(Unrepeatable, 2, **ISOLATED) as envs:
+        envs.reset(seed=0)
+        for number in (1, 2):
+            envs.step(np.zeros(2, int))
+            before = envs.step(np.zeros(2, int))
+            os.kill(envs.worker_pids[0], signal.SIGKILL)
+            with pytest.warns(stretto.SlotTruncated, match="slot 0 was truncated: the world does not repeat itself"):
+                result = envs.step(np.zeros(2, int))
+            assert result.truncations.tolist() == [True, False]
+            assert result.observations[0].tobytes() == before.observations[0].tobytes()
+            assert "differs" in result.infos["crash"][0]
+            assert envs.statistics().truncations == number
+            envs.step(np.zeros(2, int))
+            assert envs.get_attr("steps")[0] == 0
+
+
+def test_a_world_that_raises_only_when_it_is_replayed_is_truncated_and_says_so(tmp_path):
+    with stretto.make_vec(partial(RaisesWhenReplayed, tmp_path), 1, backend="process", isolate=True) as envs:
+        envs.reset(seed=0)
+        for _ in range(4):
+            envs.step(np.zeros(1, int))
+        kill_all(envs)
+        with pytest.warns(stretto.SlotTruncated, match=r"replayed, it raised ValueError\('not again'\)"):
+            assert envs.step(np.zeros(1, int)).truncations.all()
+        envs.step(np.zeros(1, int))
+
+
+@pytest.mark.parametrize("mode", MODES[:2], ids=lambda mode: mode.value)
+def test_after_a_lost_episode_the_next_ones_can_be_restored(mode):
+    class OnceUnrepeatable(Drift):
+        """Its first episode cannot be repeated, the later ones can."""
+
+        episodes = 0
+
+        def reset(self, **keywords: Any) -> Any:
+            self.episodes += 1
+            return super().reset(**keywords)
+
+        def see(self) -> Any:
+            import time
+
+            return self.state + (time.monotonic() if self.episodes == 1 else 0)
+
+    with stretto.make_vec(partial(OnceUnrepeatable, 1000), 2, autoreset_mode=mode, **ISOLATED) as envs:
+        envs.reset(seed=0)
+        envs.step(np.zeros(2, int))
+        kill_all(envs)
+        with pytest.warns(stretto.SlotTruncated):
+            envs.step(np.zeros(2, int))
+        for _ in range(3):
+            envs.step(np.zeros(2, int))
+        envs.set_attr("episodes", 2)
+        before = envs.get_attr("state")
+        kill_all(envs)
+        assert difference(envs.get_attr("state"), before) is None
+        assert envs.statistics().truncations == 2
+
+
+@pytest.mark.parametrize("by_recv", [False, True])
+def test_beyond_the_limit_a_slot_is_truncated_and_says_so(by_recv):
+    def step(envs: Any) -> Any:
+        if not by_recv:
+            return envs.step(np.zeros(2, int))
+        envs.send(np.zeros(2, int))
+        return envs.recv(ordered=True)
+
+    with stretto.make_vec(partial(CountTo, 10_000), 2, replay_limit=50, **ISOLATED) as envs:
+        envs.reset(seed=0)
+        for _ in range(50):
+            step(envs)
+        kill_all(envs)
+        assert not step(envs).truncations.any()
+        kill_all(envs)
+        with pytest.warns(stretto.SlotTruncated, match="more than replay_limit steps"):
+            assert step(envs).truncations.all()
+        step(envs)
+        assert envs.statistics().truncations == 2
+        for _ in range(700):  # what is too old is thrown away
+            step(envs)
+        history = envs._engine.state.history
+        assert len(history._entries.items) + sum(len(log.items) for log in history._own) < 1200
+
+
+def test_the_steps_that_are_kept_do_not_grow_without_end():
+    with stretto.make_vec("CartPole-v1", 4, backend="serial") as envs:
+        envs.reset(seed=0)
+        actions = np.arange(4) % 2
+        for _ in range(8_000):
+            envs.step(actions)
+        assert len(envs._engine.state.history._entries.items) < 6_000
+
+
+# ---- moving the caller's share out, for send ----
+
+
+@pytest.mark.parametrize("layout", [{"backend": "thread"}, {"backend": "process"}], ids=str)
+def test_the_callers_share_goes_on_elsewhere_where_it_was(layout):
+    with stretto.make_vec(Drift, 4, backend="serial") as envs:
+        actions = sample_actions(envs, 30)
+        expected = play(envs, actions, 5)
+    with stretto.make_vec(Drift, 4, workers=2, **layout) as envs:
+        first = [envs.reset(seed=5)] + [envs.step(action) for action in actions[:10]]
+        for action in actions[10:]:
+            envs.send(action)
+            first.append(envs.recv(ordered=True)[:5])
+        assert envs.statistics().truncations == 0
+    assert difference([tuple(moment) for moment in first], [moment[:-1] for moment in expected.moments]) is None
+
+
+def test_worlds_of_a_thread_move_as_they_are():
+    with stretto.make_vec(Unrepeatable, 4, backend="thread", workers=2) as envs:
+        envs.reset()
+        before = envs.map(id)
+        envs.send(np.zeros(4, int))
+        envs.recv()
+        assert envs.map(id) == before
+
+
+def test_a_share_that_cannot_be_restored_stays_in_the_caller_and_says_so():
+    with stretto.make_vec(Unrepeatable, 4, backend="process", workers=2) as envs:
+        envs.reset(seed=0)
+        envs.step(np.zeros(4, int))
+        with pytest.warns(stretto.FewerWorkers, match="does not repeat itself"):
+            envs.send(np.zeros(4, int))
+        result = envs.recv()
+        assert sorted(result.ids) == [0, 1, 2, 3]
+        assert result.observations[:, 0].tolist() == [2, 2, 2, 2]
+        envs.send(np.zeros(4, int))  # it is not tried again
+        envs.recv(ready=2)
+        envs.recv(ready=2)
+        envs.step(np.zeros(4, int))
+        assert envs.statistics().truncations == 0
+        assert len(envs.worker_pids) == 1
+
+
+def test_a_vector_environment_in_a_world_of_a_vector_environment_works():
+    class Nested(gymnasium.Env):
+        def __init__(self) -> None:
+            self.inner = stretto.make_vec(Drift, 2, backend="process", workers=2)
+            self.observation_space, self.action_space = self.inner.observation_space, spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+            return self.inner.reset(seed=seed)
+
+        def step(self, action: Any) -> Any:
+            observation, rewards, *_ = self.inner.step(np.full(2, action))
+            return observation, float(rewards.sum()), False, False, {}
+
+        def close(self) -> None:
+            self.inner.close()
+
+    with stretto.make_vec(Nested, 2, **ISOLATED) as envs:
+        envs.reset(seed=0)
+        envs.step([0, 1])
+        kill_all(envs)
+        envs.step([1, 0])
+        assert envs.statistics().truncations == 0

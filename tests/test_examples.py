@@ -1,0 +1,15 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs_as_it_stands(example, tmp_path):
+    ran = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip()
+    assert "Traceback" not in ran.stderr
