@@ -85,6 +85,21 @@ class _Sb3:
         self._envs.close()
 
 
+class _StrettoInSb3:
+    def __init__(self, world: World, num_envs: int) -> None:
+        from stretto.interop.sb3 import sb3_vec_env
+
+        self._envs = sb3_vec_env(world.make, num_envs, copy=False)
+        self._envs.reset()
+        self.choice = self._envs.vector_env.choice
+
+    def step(self, actions: Array) -> int:
+        return len(self._envs.step(actions)[2])
+
+    def close(self) -> None:
+        self._envs.close()
+
+
 class _Tianshou:
     def __init__(self, world: World, num_envs: int) -> None:
         from tianshou.env import ShmemVectorEnv
@@ -147,6 +162,7 @@ ENTRIES = {
         Entry("stretto thread", _stretto(backend="thread", copy=False), "stretto"),
         Entry("stretto process", _stretto(backend="process", copy=False), "stretto"),
         Entry("stretto isolate", _stretto(backend="process", isolate=True, copy=False), "stretto"),
+        Entry("stretto auto in SB3", _StrettoInSb3, "stable_baselines3"),
         Entry("gymnasium sync", _gymnasium_sync),
         Entry("gymnasium async", _gymnasium_async),
         Entry("SB3 Subproc", _Sb3, "stable_baselines3"),

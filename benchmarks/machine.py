@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import os
 import platform
+import time
 from pathlib import Path
+
+import psutil
 
 from stretto.budget import available_cores
 
@@ -17,12 +21,36 @@ def describe(*packages: str) -> str:
     return ", ".join(parts)
 
 
+class OtherPrograms:
+    """Watches how much of the machine is used by others than `processes`: they make figures noisy, and low."""
+
+    def __init__(self, processes: list[psutil.Process]) -> None:
+        self._processes = processes
+        self._began, self._busy, self._ours = time.monotonic(), self._used_by_all(), self._used_by_ours()
+
+    def cores(self) -> float:
+        """Return how many cores others have used since construction."""
+        others = (self._used_by_all() - self._busy) - (self._used_by_ours() - self._ours)
+        return max(0.0, others / (time.monotonic() - self._began))
+
+    def _used_by_all(self) -> float:
+        times = psutil.cpu_times()
+        return float(times.user + times.system + getattr(times, "nice", 0.0))
+
+    def _used_by_ours(self) -> float:
+        total = 0.0
+        for process in self._processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                total += sum(process.cpu_times()[:2])
+        return total
+
+
 def load_warning() -> str | None:
-    """Say so if other programs are busy, which makes ratios noisy."""
+    """Say so if other programs are busy at the moment."""
     load = os.getloadavg()[0]
     if load < 0.5:
         return None
-    return f"the load of this machine was {load:.1f} at the start; on a busy machine figures are noisy and low"
+    return f"the load of this machine was {load:.1f} before the start: other programs make figures noisy, and low"
 
 
 def _version(package: str) -> str | None:

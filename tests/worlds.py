@@ -59,9 +59,9 @@ class CountTo(World):
         self.limit, self.truncates = limit, truncates
         self.last_action = 0
 
-    def reset(self, **keywords: Any) -> Start:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
         self.last_action = 0
-        return super().reset(**keywords)
+        return super().reset(seed=seed, options=options)
 
     def see(self) -> Any:
         return np.array([self.steps, self.last_action], np.float64)
@@ -88,8 +88,8 @@ class Drift(World):
         self.length = length
         self.state = np.zeros(3, np.float32)
 
-    def reset(self, **keywords: Any) -> Start:
-        super().reset(**keywords)
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
+        super().reset(seed=seed, options=options)
         self.state = self.np_random.standard_normal(3).astype(np.float32)
         return self.see(), {"start": float(self.state[0])}
 
@@ -111,8 +111,8 @@ class GlobalDrift(World):
         self.length, self.torch = length, torch
         self.state = np.zeros(2)
 
-    def reset(self, **keywords: Any) -> Start:
-        super().reset(**keywords)
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
+        super().reset(seed=seed, options=options)
         self.state = self._draw()
         return self.see(), {}
 
@@ -162,9 +162,9 @@ class KeepsActions(World):
         self.observation_space = spaces.Box(-1e6, 1e6, (2,), np.float32)
         self.kept: list[Any] = []
 
-    def reset(self, **keywords: Any) -> Start:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
         self.kept = []
-        return super().reset(**keywords)
+        return super().reset(seed=seed, options=options)
 
     def see(self) -> Any:
         return np.sum(self.kept[:4], axis=0, dtype=np.float32) if self.kept else np.zeros(2, np.float32)
@@ -200,8 +200,8 @@ class Returns(World):
     def see(self) -> Any:
         return np.zeros(self.observation_space.shape or (), self.observation_space.dtype)
 
-    def reset(self, **keywords: Any) -> Start:
-        observation, info = super().reset(**keywords)
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
+        observation, info = super().reset(seed=seed, options=options)
         return (self.instead["observation"] if self.at_step == 0 else observation), info
 
     def move(self, action: Any) -> Any:
@@ -256,10 +256,10 @@ class Crasher(Drift):
         if at_step < 0:
             die(how)
 
-    def reset(self, **keywords: Any) -> Start:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
         if self.at_step == 0:
             die(self.how)
-        return super().reset(**keywords)
+        return super().reset(seed=seed, options=options)
 
     def move(self, action: Any) -> Result:
         if self.steps == self.at_step:
@@ -281,10 +281,10 @@ class DyingOnce(Drift):
             self.marker.touch()
             die(self.how)
 
-    def reset(self, **keywords: Any) -> Start:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
         if self.at_step == 0:
             self._die_once()
-        return super().reset(**keywords)
+        return super().reset(seed=seed, options=options)
 
     def move(self, action: Any) -> Result:
         if self.steps == self.at_step:
@@ -315,10 +315,10 @@ class Hanger(Drift):
             self.marker.touch()
         (self.release or threading.Event()).wait()
 
-    def reset(self, **keywords: Any) -> Start:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
         if self.at_step == 0:
             self._hang()
-        return super().reset(**keywords)
+        return super().reset(seed=seed, options=options)
 
     def move(self, action: Any) -> Result:
         if self.steps == self.at_step:
@@ -343,10 +343,10 @@ class Raiser(Drift):
             raise self.exception
         raise (self.exception("the world's own words") if isinstance(self.exception, type) else self.exception())
 
-    def reset(self, **keywords: Any) -> Start:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
         if self.at_step == 0:
             self._raise()
-        return super().reset(**keywords)
+        return super().reset(seed=seed, options=options)
 
     def move(self, action: Any) -> Result:
         if self.steps == self.at_step:

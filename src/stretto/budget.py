@@ -9,17 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-NATIVE_THREADS_CAP = {
-    name: "1"
-    for name in (
+NATIVE_THREADS_CAP = dict.fromkeys(
+    (
         "OMP_NUM_THREADS",
         "OPENBLAS_NUM_THREADS",
         "MKL_NUM_THREADS",
         "BLIS_NUM_THREADS",
         "VECLIB_MAXIMUM_THREADS",
         "NUMEXPR_NUM_THREADS",
-    )
-}
+    ),
+    "1",
+)
 """Environment variables of a worker: one native thread a computation, so that results do not depend on the width."""
 
 
@@ -47,7 +47,7 @@ class Lease:
 
     def release(self) -> None:
         cores, self.cores = self.cores, 0
-        self._budget._give_back(cores)
+        self._budget.give_back(cores)
 
 
 class CpuBudget:
@@ -72,7 +72,8 @@ class CpuBudget:
             self._taken += cores
         return Lease(self, cores)
 
-    def _give_back(self, cores: int) -> None:
+    def give_back(self, cores: int) -> None:
+        """Take cores back; `Lease.release` is how."""
         with self._lock:
             self._taken -= cores
 

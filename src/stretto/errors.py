@@ -23,7 +23,9 @@ StrettoWarning (UserWarning)
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from types import FrameType
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +143,12 @@ class SlotTruncated(StrettoWarning):
 
 class FewerWorkers(StrettoWarning):
     """The machine allows fewer workers than were asked for; results are the same."""
+
+
+def user_stacklevel() -> int:
+    """Return the `stacklevel` with which a warning points at the code that called Stretto, however deep it comes from."""
+    level = 0
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001  inspect.currentframe would do the same, slower
+    while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "stretto":
+        level, frame = level + 1, frame.f_back
+    return level

@@ -7,6 +7,9 @@ results do not depend on the number of workers or on the order in which they fin
 from __future__ import annotations
 
 import hashlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
 import random
 import sys
 import threading
@@ -116,7 +119,8 @@ class PrivateGenerators:
         return {
             "random": self._random,
             "numpy": self._numpy.state,
-            "torch": self._torch,
+            # As bytes: a caller that keeps this for a worker need not import torch to read it.
+            "torch": None if self._torch is None else bytes(self._torch.numpy()),
             "torch_seed": self._torch_seed,
             "left": self._left,
             "drawn": set(self.drawn),
@@ -189,11 +193,13 @@ class PrivateGenerators:
         torch = sys.modules.get("torch")
         generator = getattr(torch, "default_generator", None)
         if torch is None or generator is None:
-            return lambda: None
+            return _torch_watch.begin(self)
         outer = generator.get_state()
         if self._torch is None:
             generator.manual_seed(self._torch_seed)
         else:
+            if isinstance(self._torch, bytes):
+                self._torch = torch.frombuffer(bytearray(self._torch), dtype=torch.uint8)
             generator.set_state(self._torch)
         before = generator.get_state()
 
@@ -204,6 +210,60 @@ class PrivateGenerators:
                 self.drawn.add("torch")
 
         return restore
+
+    def begin_torch(self, torch: Any) -> None:
+        """Start the private stream of a torch that was imported just now, by the world itself."""
+        torch.default_generator.manual_seed(self._torch_seed)
+
+    def keep_torch(self, torch: Any) -> None:
+        """Keep the stream of a torch that was imported in the call that ends, and give the caller a fresh one."""
+        generator = torch.default_generator
+        self._torch = generator.get_state()
+        generator.seed()
+        if not torch.equal(self._torch, torch.Generator().manual_seed(self._torch_seed).get_state()):
+            self.drawn.add("torch")
+
+
+class _TorchWatch(importlib.abc.MetaPathFinder):
+    """Sees torch being imported by a guarded call: what the world draws from it at once must be its own, too."""
+
+    def __init__(self) -> None:
+        self._guard: PrivateGenerators | None = None
+        self._imported: Any = None
+
+    def begin(self, guard: PrivateGenerators) -> Callable[[], None]:
+        """Watch on behalf of `guard`; return what ends that."""
+        if self not in sys.meta_path and "torch" not in sys.modules:
+            sys.meta_path.insert(0, self)
+        outer, self._guard = self._guard, guard
+
+        def end() -> None:
+            self._guard = outer
+            if self._imported is not None and self._guard is None:
+                guard.keep_torch(self._imported)
+                self._imported = None
+
+        return end
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+        if fullname != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: Any) -> None:
+                execute(module)
+                if self._guard is not None:
+                    self._imported = module
+                    self._guard.begin_torch(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+_torch_watch = _TorchWatch()
 
 
 def _mersenne_words(generator: Any) -> tuple[int, bytes] | None:

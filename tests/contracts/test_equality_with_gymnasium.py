@@ -28,7 +28,7 @@ WORLDS = {
     "FrozenLake-v1": {},
     "Taxi-v4": {"max_episode_steps": 11},
     "CliffWalking-v1": {"max_episode_steps": 13},
-    "LunarLander-v3": {},
+    "LunarLander-v3": {"max_episode_steps": 40},
     "BipedalWalker-v3": {"max_episode_steps": 29},
     "MiniGrid-Empty-5x5-v0": {"max_episode_steps": 20},
     "MiniGrid-DoorKey-5x5-v0": {"max_episode_steps": 15},
@@ -41,16 +41,16 @@ WORLDS = {
 @pytest.mark.parametrize("name", WORLDS)
 def test_every_step_is_the_same(name, mode):
     run = check_equals_gymnasium(
-        name, 5, steps=90, env_kwargs=WORLDS[name], autoreset_mode=mode, backend="process", workers=3
+        name, 5, steps=70, env_kwargs=WORLDS[name], autoreset_mode=mode, backend="process", workers=3
     )
     assert run.episodes > 0
 
 
 @every_backend
 @every_mode
-@pytest.mark.parametrize("name", ["CartPole-v1", "Blackjack-v1", "MiniGrid-Empty-5x5-v0", "Hopper-v5"])
+@pytest.mark.parametrize("name", ["CartPole-v1", "MiniGrid-Empty-5x5-v0", "Hopper-v5"])
 def test_every_step_is_the_same_on_every_backend(name, mode, options):
-    check_equals_gymnasium(name, 4, steps=60, env_kwargs=WORLDS[name], autoreset_mode=mode, **options)
+    check_equals_gymnasium(name, 4, steps=40, env_kwargs=WORLDS[name], autoreset_mode=mode, **options)
 
 
 @every_backend

@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 import stretto
 from stretto.testing import check_equals_gymnasium, check_same, play, sample_actions
 from tests.backends import every_backend
-from tests.worlds import Echo, makes
+from tests.worlds import Crowd, Echo, makes
 
 BOX = spaces.Box(-1, 1, (2, 3), np.float32)
 
@@ -122,3 +122,33 @@ def test_a_space_that_cannot_be_compared_works_all_the_same(options):
         assert isinstance(envs.observation_space, spaces.Tuple)
         run = play(envs, sample_actions(envs, 9), 0)
         assert all(envs.observation_space.contains(moment[0]) for moment in run.moments)
+
+
+class Talkers(Crowd):
+    """Agents that say words: neither what they see nor what they do has a fixed size."""
+
+    def observation_space(self, agent):
+        return spaces.Dict({"heard": spaces.Text(20), "number": spaces.Discrete(9)})
+
+    def action_space(self, agent):
+        return spaces.Text(5) if agent.startswith("lion") else spaces.Tuple([spaces.Text(5), spaces.Discrete(3)])
+
+    def step(self, actions):
+        self.said = {agent: action if isinstance(action, str) else action[0] for agent, action in actions.items()}
+        return super().step(dict.fromkeys(actions, 1))
+
+    def _see(self, agent):
+        return {"heard": getattr(self, "said", {}).get(agent, "nothing"), "number": int(self.np_random.integers(9))}
+
+
+@every_backend
+def test_several_agents_may_have_spaces_without_a_layout_too(options):
+    with stretto.make_vec(Talkers, 3, backend="serial") as envs:
+        actions = sample_actions(envs, 30)
+        expected = play(envs, actions, 1)
+    assert expected.moments[1][0]["lion_0"]["heard"] == actions[0]["lion_0"]
+    assert expected.moments[1][0]["mouse_0"]["heard"] == actions[0]["mouse_0"][0]
+    with stretto.make_vec(Talkers, 3, **options) as envs:
+        play(envs, actions, 1).check_same(expected, "this backend and the serial one")
+        with pytest.raises(stretto.InvalidAction, match="slot 1"):
+            envs.step({**actions[0], "lion_0": ("a", 5, "b")})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import stretto
 from stretto.testing import play, sample_actions
 from stretto.workers.launcher import launcher
 from tests.faults.worlds import Mortal, Schedule
-from tests.worlds import Crasher, Drift
+from tests.worlds import Crasher, Drift, TaskWorld
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -161,6 +163,44 @@ def test_a_worker_that_dies_between_steps_is_recovered_by_the_next(tmp_path):
         os.kill(envs.worker_pids[0], signal.SIGKILL)
         envs.reset()
         assert envs.statistics().restarts == 4
+
+
+@transports
+def test_one_that_dies_after_its_answer_while_others_are_waited_for_is_recovered_to_it(transport):
+    """It has done the step that the others are at, and must not do it again, nor miss it."""
+
+    class Staggered(TaskWorld):
+        def __init__(self, seconds: float) -> None:
+            super().__init__(length=2)
+            self.seconds = seconds
+
+        def move(self, action: Any) -> Any:
+            time.sleep(self.seconds)
+            return super().move(action)
+
+    def task(slot: int, episode: int, stream: np.random.Generator) -> float:
+        return 10 * slot + episode + stream.random()
+
+    makers = [partial(Staggered, 0.0), partial(Staggered, 0.1)]
+    with stretto.make_vec(makers, 2, backend="serial", tasks=task) as envs:
+        actions = sample_actions(envs, 9)
+        expected = play(envs, actions, 3)
+    layout = {"backend": "process", "workers": 2, "isolate": True, "transport": transport}
+    with stretto.make_vec(makers, 2, tasks=task, **layout) as envs:
+        timers: list[threading.Timer] = []
+
+        def kill_soon(_: int) -> None:
+            timers.append(threading.Timer(0.05, kill))
+            timers[-1].start()
+
+        def kill() -> None:
+            with contextlib.suppress(ProcessLookupError):  # the last one has hit it
+                os.kill(envs.worker_pids[0], signal.SIGKILL)
+
+        play(envs, actions, 3, before_step=kill_soon).check_same(expected, "a run with deaths and one without")
+        for timer in timers:
+            timer.join()
+        assert envs.statistics().truncations == 0
 
 
 # ---- giving up ----
@@ -339,8 +379,6 @@ def test_truncate_begins_an_episode_that_was_just_being_reset(tasks, tmp_path):
 
 
 def test_a_death_is_noticed_at_once():
-    import time
-
     layout = {"backend": "process", "workers": 2, "isolate": True, "on_crash": "raise"}
     with stretto.make_vec(Drift, 2, **layout) as envs:
         envs.reset(seed=0)

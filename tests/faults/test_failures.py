@@ -148,7 +148,9 @@ def test_at_close_all_others_are_closed_first(options, tmp_path):
 
 
 @every_backend
-@pytest.mark.parametrize("exception", [CannotBePickled, partial(TakesOtherArguments, "left"), ReadableOnlyThere, Frozen])
+@pytest.mark.parametrize(
+    "exception", [CannotBePickled, partial(TakesOtherArguments, "left"), ReadableOnlyThere, Frozen]
+)
 def test_what_cannot_travel_arrives_as_text(options, exception):
     makers = raisers(2, exception)
     with stretto.make_vec(makers, 4, **options) as envs:

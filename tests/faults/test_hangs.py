@@ -111,7 +111,9 @@ def test_truncate_and_raise_hold_for_hangs_too(moment, tmp_path):
         makers = hangers(tmp_path / on_crash, (moment,))
         with stretto.make_vec(makers, 4, on_crash=on_crash, **ISOLATED, **LIMITS) as envs:
             envs.reset(seed=3)
-            expected = pytest.warns(stretto.SlotTruncated) if on_crash == "truncate" else pytest.raises(stretto.WorldHung)
+            expected = (
+                pytest.warns(stretto.SlotTruncated) if on_crash == "truncate" else pytest.raises(stretto.WorldHung)
+            )
             with expected:
                 for _ in range(40):
                     if envs.step(np.zeros(4, int)).infos.get("_crash", np.zeros(4, bool)).any():

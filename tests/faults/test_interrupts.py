@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(60)
 
 def interrupt_after(seconds: float) -> threading.Timer:
     """Press Ctrl-C in a moment."""
-    timer = threading.Timer(seconds, signal.raise_signal, [signal.SIGINT])
+    timer = threading.Timer(seconds, os.kill, [os.getpid(), signal.SIGINT])
     timer.start()
     return timer
 

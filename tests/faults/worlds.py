@@ -127,7 +127,7 @@ class OwnGenerator(World):
     def __init__(self, length: int = 8) -> None:
         super().__init__()
         self.length = length
-        self.generator = random.Random(0)
+        self.generator = random.Random()
         self.at = 0.0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:

@@ -11,11 +11,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 pytest.importorskip("stable_baselines3")
 
+import torch
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
@@ -24,6 +24,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecMoni
 import stretto
 from stretto import AutoresetMode, UsageError
 from stretto.interop.sb3 import StrettoVecEnv, sb3_vec_env
+from tests.interop.walk import make_cartpole, make_hopper, make_lake, make_pendulum, make_walk
+
+torch.set_num_threads(1)  # networks this small only wait for further ones
 
 every_backend = pytest.mark.parametrize(
     "options",
@@ -35,67 +38,6 @@ every_backend = pytest.mark.parametrize(
     ],
     ids=["serial", "thread", "process", "isolate"],
 )
-
-
-class Walk(gymnasium.Env):
-    """Walks to the right or the left; has a Dict of observations, infos of all kinds, a method and an option."""
-
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 7}  # noqa: RUF012  as Gymnasium spells it
-
-    def __init__(self, goal: int = 4, render_mode: str | None = None, reuses: bool = False) -> None:
-        self.observation_space = spaces.Dict(
-            {"place": spaces.Box(-99, 99, (2,), np.float32), "goal": spaces.Discrete(100)}
-        )
-        self.action_space = spaces.Discrete(2)
-        self.render_mode = render_mode
-        self.goal = goal
-        self.called = 0
-        self.reuses = reuses
-        self.place = np.zeros(2, np.float32)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        start = (options or {}).get("start", self.np_random.integers(3))
-        self.place[:] = start
-        return self._see(), {"start": int(start), "seeded": seed is not None}
-
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.place += 1 if action else -1
-        over = bool(self.place[0] >= self.goal)
-        info = {"place": float(self.place[0]), "word": "right" if action else "left", "both": self.place.copy()}
-        if over:
-            info["won"] = {"by": 1, "at": "the goal"}
-        return self._see(), float(self.place[0]), over, False, info
-
-    def _see(self) -> dict[str, Any]:
-        return {"place": self.place if self.reuses else self.place.copy(), "goal": self.goal}
-
-    def count_call(self, by: int = 1) -> int:
-        self.called += by
-        return self.called
-
-    def render(self) -> Any:
-        return np.full((3, 4, 3), int(self.place[0]) % 256, np.uint8)
-
-
-def make_walk(**kwargs: Any) -> gymnasium.Env:
-    return TimeLimit(Walk(**kwargs), 6)
-
-
-def make_cartpole() -> gymnasium.Env:
-    return gymnasium.make("CartPole-v1")
-
-
-def make_pendulum() -> gymnasium.Env:
-    return gymnasium.make("Pendulum-v1", max_episode_steps=7)
-
-
-def make_lake() -> gymnasium.Env:
-    return gymnasium.make("FrozenLake-v1")
-
-
-def make_hopper() -> gymnasium.Env:
-    return gymnasium.make("Hopper-v5")
 
 
 # ---- equality ----
@@ -148,12 +90,13 @@ def assert_same(ours: Any, theirs: Any) -> None:
 @every_backend
 def test_the_last_observation_is_kept_although_the_world_writes_the_next_one_over_it(options):
     # DummyVecEnv gives the first observation of the next episode here.
-    with closing(sb3_vec_env(make_walk, 1, env_kwargs={"goal": 3, "reuses": True}, **options)) as envs:
+    with closing(sb3_vec_env(make_walk, 2, env_kwargs={"goal": 3, "reuses": True}, **options)) as envs:
         envs.set_options({"start": 2})
         envs.reset()
-        _, _, dones, (info,) = envs.step(np.ones(1, int))
+        _, _, dones, infos = envs.step(np.ones(2, int))
         assert dones.all()
-        np.testing.assert_array_equal(info["terminal_observation"]["place"], [3.0, 3.0])
+        for info in infos:
+            np.testing.assert_array_equal(info["terminal_observation"]["place"], [3.0, 3.0])
 
 
 @every_backend

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
 from stretto.errors import UsageError
 
@@ -72,6 +72,19 @@ def _spec(name: str) -> EnvSpec:
     try:
         if module:
             importlib.import_module(module)
-        return gymnasium.spec(rest)
+        return gymnasium.spec(_with_version(rest))
     except (gymnasium.error.Error, ImportError) as error:
         raise UsageError(f"{name!r} is no registered environment: {error}") from None
+
+
+def _with_version(name: str) -> str:
+    """Return the newest registered version of a name without one, and say so, as `gymnasium.make` does."""
+    namespace, bare, version = parse_env_id(name)
+    newest = find_highest_version(namespace, bare) if version is None and name not in gymnasium.registry else None
+    if newest is None:
+        return name
+    found = get_env_id(namespace, bare, newest)
+    gymnasium.logger.warn(
+        f"Using the latest versioned environment `{found}` instead of the unversioned environment `{name}`."
+    )
+    return found

@@ -32,7 +32,7 @@ def kinds_of(env: Any) -> list[Kind]:
     agents = getattr(env, "possible_agents", None)
     if not agents:
         raise UsageError(
-            f"a parallel environment must name all its possible_agents beforehand, and {env} does not; set the attribute"
+            f"a parallel environment must name all its possible_agents beforehand, and {env} does not; set it"
         )
     found: list[tuple[spaces.Space[Any], spaces.Space[Any], list[str]]] = []
     for agent in agents:

@@ -49,4 +49,4 @@ def set_generator(env: gymnasium.Env[Any, Any], state: dict[str, Any]) -> None:
     """Give a world an `np_random` in this state."""
     bits = getattr(np.random, state["bit_generator"])()
     bits.state = state
-    env.unwrapped._np_random = np.random.Generator(bits)
+    env.unwrapped._np_random = np.random.Generator(bits)  # noqa: SLF001  the setter of np_random forgets the seed

@@ -15,7 +15,7 @@ FIRST_STEPS = 8
 
 
 def check_observation(layout: SpaceLayout, value: Any, place: Place) -> None:
-    """Raise `InvalidOutput` unless `value` can be kept in the layout's arrays without loss (float64 may lose digits)."""
+    """Raise `InvalidOutput` unless `value` fits into the layout's arrays without loss (float64 may lose digits)."""
     for leaf in layout.leaves:
         try:
             part = leaf.get(value)

@@ -15,7 +15,7 @@ from stretto.budget import NativeThreads
 from stretto.envs.backends import Backend
 from stretto.envs.messages import Attach, Describe, Restore, Restored, SlotPlan
 from stretto.envs.service import GroupFactory, GroupService
-from stretto.errors import FewerWorkers, Place, ResetNeeded, StrettoError, WorkerDied, WorldHung
+from stretto.errors import FewerWorkers, Place, ResetNeeded, StrettoError, WorkerDied, WorldHung, user_stacklevel
 from stretto.workers import watchdog
 from stretto.workers.arena import Arena
 from stretto.workers.base import Failure, Output, Port, Reply, Spans, Worker
@@ -217,15 +217,18 @@ class Crew:
         wanted = len(requests) if ready is None else ready
         self._work_inline(requests, wanted)
         while True:
-            self._advance_all()
+            for member in self.members:
+                if member.requests:
+                    self._advance(member)
             if _count_finished(requests) >= wanted:
                 break
             self._wait(requests, wanted)
-        self._show_outputs()
+        if self._outputs:
+            self._show_outputs()
         if ready is None:
-            failed = [request for request in requests if request.error is not None]
-            if failed:
-                raise min(failed, key=lambda r: r.member.first).error or AssertionError
+            for request in requests:
+                if request.error is not None:
+                    raise min((r for r in requests if r.error is not None), key=_slot_of).error or AssertionError
 
     def _work_inline(self, requests: Sequence[Request], wanted: int) -> None:
         for member in self.members:
@@ -286,11 +289,6 @@ class Crew:
                 self._replace(member, hung_after=timeout)
 
     # ---- taking answers in ----
-
-    def _advance_all(self) -> None:
-        for member in self.members:
-            if member.requests:
-                self._advance(member)
 
     def _advance(self, member: Member) -> None:
         """Take in what a member has answered."""
@@ -366,7 +364,7 @@ class Crew:
         for output in outputs:
             try:
                 deliver(output)
-            except Exception as error:  # a warning that the caller's filters turn into an error: the rest is shown too
+            except Exception as error:  # noqa: BLE001  a warning that the caller's filters turn into an error: the rest is shown too
                 raised.append(error)
         if raised:
             raise raised[0]
@@ -509,7 +507,7 @@ class Crew:
                         f"the caller steps its own share of the environments in recv(), because they cannot be "
                         f"brought to where they are in another process: {reason}; isolate=True starts them there",
                         FewerWorkers,
-                        stacklevel=4,
+                        stacklevel=user_stacklevel(),
                     )
 
     def _move_out(self, member: Member, inline: InlineWorker) -> str | None:
@@ -615,4 +613,12 @@ def _current_limit(member: Member) -> float | None:
 
 
 def _count_finished(requests: Sequence[Request]) -> int:
-    return sum(1 for request in requests if request.finished)
+    count = 0  # a loop, not a sum: this stands in every step
+    for request in requests:
+        if request.finished:
+            count += 1
+    return count
+
+
+def _slot_of(request: Request) -> int:
+    return request.member.first

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -47,11 +49,12 @@ class Engine:
         self._over = 0
         self._ended: Array = np.zeros(state.count, np.bool_)
         self._stuck: str | None = _NOT_RESET
-        self._closed = False
+        self._closed: str | None = None
         self._lease = lease
         self._parts = [slice(member.first, member.first + member.count) for member in crew.members]
         self._members = [member for member in crew.members for _ in member.slots]
         self._step_all = [_signal(STEP_ALL + buffer) for buffer in (0, 1)]
+        _engines.add(self)
 
     # ---- all slots ----
 
@@ -65,7 +68,9 @@ class Engine:
         plans = {how.slot: how for how in state.plan_reset(seeds, options, slots, self._episode_seeds)}
         for slot, how in plans.items():
             state.last_reset[slot] = how
-            if failed or how.seed is not None:  # else it goes on from what was before, and may have to be restored to it
+            if (
+                failed or how.seed is not None
+            ):  # else it goes on from what was before, and may have to be restored to it
                 state.history.forget(slot)
         if failed:
             crew.recover()
@@ -115,8 +120,8 @@ class Engine:
         crew.settle(requests)
         state.history.stepped(admitted, None)
         infos = self._take(requests, buffer, self._parts)
+        state.buffer = buffer  # before anything is asked again: a worker may have to be restored to these rows
         self._count(buffer)
-        state.buffer = buffer
         self._stuck = None
         return infos
 
@@ -268,7 +273,7 @@ class Engine:
 
     def check_open(self) -> None:
         if self._closed:
-            raise ClosedError("the vector environment is closed; make a new one")
+            raise ClosedError(f"{self._closed}; make a new one")
 
     def check_idle(self) -> None:
         """Raise unless something other than a step can be asked now."""
@@ -302,7 +307,7 @@ class Engine:
 
     def close(self) -> None:
         """End the workers and let go of the arrays; may be called twice."""
-        self._closed = True
+        self._closed = "the vector environment is closed"
         try:
             self.crew.close()
         finally:
@@ -310,6 +315,22 @@ class Engine:
             self.state.buffers = Buffers([], [], [], [], [])
             if self._lease is not None:
                 self._lease.release()
+
+    def disown(self) -> None:
+        """Let a process that was forked off keep its hands off the workers: they are its parent's."""
+        if self.crew.remote:
+            self._closed = "the workers of this vector environment belong to the process that this one was forked from"
+
+
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for engine in list(_engines):
+        engine.disown()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _signal(code: int) -> Issue:

@@ -70,8 +70,8 @@ class EnvGroup:
             for name in ("observation_space", "action_space"):
                 if not same_space(getattr(slot.env, name), getattr(head, name)):
                     raise InvalidSpace(
-                        f"all environments of a vector must have the same {name}, got {getattr(slot.env, name)} in slot "
-                        f"{slot.number} and {getattr(head, name)} in slot {self.first}; wrap them so that they agree"
+                        f"all environments of a vector must have the same {name}, got {getattr(slot.env, name)} in "
+                        f"slot {slot.number} and {getattr(head, name)} in slot {self.first}; wrap them so that they agree"
                     )
 
     def _move_on(self, i: int, doing: str) -> None:

@@ -126,6 +126,6 @@ def same_space(one: spaces.Space[Any], other: spaces.Space[Any]) -> bool:
     return len(first) == len(second) and all(
         a.path == b.path
         and type(a.space).__qualname__ == type(b.space).__qualname__
-        and (a.space == b.space or not type(a.space).__module__.startswith("gymnasium."))
+        and (a.space is b.space or a.space == b.space or not type(a.space).__module__.startswith("gymnasium."))
         for a, b in zip(first, second, strict=True)
     )

@@ -22,7 +22,7 @@ from stretto.envs.service import Buffers, GroupFactory, array_shapes
 from stretto.envs.slot import GroupSettings, Maker
 from stretto.envs.state import SlotState, TaskSource
 from stretto.envs.vector import VectorEnv
-from stretto.errors import FewerWorkers, InvalidLayout, InvalidSpace, ResourceError, UsageError
+from stretto.errors import FewerWorkers, InvalidLayout, InvalidSpace, ResourceError, UsageError, user_stacklevel
 from stretto.workers.arena import lay_out
 
 SPIN_SECONDS = 100e-6
@@ -167,7 +167,7 @@ def _start(
     isolate: bool,
 ) -> tuple[Crew, Built, Choice]:
     """Start the workers; with fewer than chosen if the machine does not allow as many."""
-    workers = chosen.workers
+    workers, lack = chosen.workers, ""
     while True:
         crew = Crew(chosen.backend, limits, spin_seconds=_spin(chosen.backend, workers, budget))
         try:
@@ -176,17 +176,16 @@ def _start(
             built: list[Built] = crew.start(shares, inline)
             _check_equal(built, shares)
             if workers != chosen.workers:
-                reason = f"{chosen.backend} with {workers} workers: the machine does not allow {chosen.workers}"
-                warnings.warn(FewerWorkers(reason), stacklevel=4)
+                reason = f"{chosen.backend} with {workers} workers, because {chosen.workers} cannot be had: {lack}"
+                warnings.warn(FewerWorkers(reason), stacklevel=user_stacklevel())
                 chosen = Choice(chosen.backend, workers, reason)
             return crew, built[0], chosen
-        except ResourceError:
+        except ResourceError as error:
             crew.close()
-            started = sum(1 for member in crew.members if member.index in crew.ever_started)
-            fewer = min(workers - 1, max(started, 0 if isolate else 1))
-            if fewer < 1:
+            if workers == 1:
                 raise
-            workers = fewer
+            # Not as many as could be started: the caller's program, and who has to be replaced, need some room too.
+            workers, lack = max(1, min(workers - 1, 3 * len(crew.ever_started) // 4)), str(error)
         except BaseException:
             crew.close()
             raise

@@ -139,8 +139,9 @@ class SlotPlan:
     `attempts` are ways to do so, the best first: a reset, and what happened after it, in order: ("steps", actions, one
     array a leaf), ("reset", ResetSlot), ("call", Call) or ("set", name, value). `before` came before any of them.
     `expected` is the last row that the caller saw: observation, reward, terminated, truncated; `None`: nothing to
-    compare with. `lost_seed` seeds the next episode if the slot cannot be restored, `reason` says why where that
-    is known beforehand, and `last` is the observation to end the lost episode with, unless it `is_over` already.
+    compare with. If the slot cannot be restored, `lost_seed` seeds the next episode, unless `slot_seed` has a key for
+    each; `reason` says why where that is known beforehand, and `last` is the observation to end the lost episode with,
+    unless it `is_over` already.
     """
 
     slot: int
@@ -150,6 +151,7 @@ class SlotPlan:
     last: Any
     lost_seed: int
     lost_episode: int
+    slot_seed: int | None
     tasks: Mapping[int, Any]
     is_over: bool
     reason: str | None = None

@@ -100,7 +100,7 @@ class MultiAgentVectorEnv(WorldCalls):
         return self._observations(value), infos
 
     def step(self, actions: Mapping[str, Any]) -> MultiAgentStep:
-        """Step every environment. `actions[agent]` has a row for each; agents that are nowhere alive may be left out."""
+        """Step every environment. `actions[agent]` has a row for each; agents alive nowhere may be left out."""
         engine = self._engine
         engine.check_steppable()
         admitted = self._gate.admit(self._packed(actions), engine.everyone)
@@ -152,7 +152,7 @@ class MultiAgentVectorEnv(WorldCalls):
         return value
 
     def _keep_what_ended(self, value: dict[str, Any], infos: dict[str, Any]) -> None:
-        """With same-step autoreset the rows are of the new episode; rewards and flags are of the step that ended one."""
+        """With same-step autoreset rows are of the new episode; rewards and flags belong to the step that ended one."""
         if self._mode is AutoresetMode.SAME_STEP and "final_obs" in infos:
             for name in ("reward", "terminated", "truncated"):
                 value[name] = value[name].copy()

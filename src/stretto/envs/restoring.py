@@ -66,7 +66,8 @@ class Restorer:
         if reason is None:  # it was never reset, so that nothing is lost
             return None
         slot.tasks.update(plan.tasks)
-        slot.end_episode(plan.last, plan.lost_seed, plan.lost_episode, None if plan.is_over else reason)
+        slot.continue_after(plan.lost_episode, plan.slot_seed, plan.lost_seed)
+        slot.end_episode(plan.last, None if plan.is_over else reason)
         return None if plan.is_over else reason
 
     def _begin(self, i: int, how: ResetSlot) -> None:

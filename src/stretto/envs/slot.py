@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +17,11 @@ from stretto.envs.messages import Origin, ResetSlot
 from stretto.errors import InvalidOutput, Place, ResetNeeded
 from stretto.seeding import PrivateGenerators, SeedTree, episode_seed
 
-RECORD_EVERY = 500
-"""Steps between two points from which a slot can be restored: recording one costs as much as a CartPole step."""
+RECORD_EVERY, RECORD_SECONDS = 500, 0.2
+"""Steps, and seconds, after which the next episode is a point to restore the slot from, whichever come first.
+
+Recording one costs as much as a few CartPole steps; what is not recorded has to be replayed, and steps may be slow.
+"""
 
 PROBATION_CALLS = 16
 """How many calls of a world are watched for draws from global generators."""
@@ -64,6 +68,7 @@ class Slot:
         self.seed: int | None = None
         self.began = 0
         self.recorded = 0
+        self._recorded_at = 0.0
         self.recording = True
         self.resetting = False
         self.origins: list[Origin] = []
@@ -160,7 +165,9 @@ class Slot:
         """Begin the next episode."""
         self.episode += 1
         seed = self._seed_of_episode()
-        if self.recording and self._clock[0] - self.recorded >= RECORD_EVERY:
+        if self.recording and (
+            self._clock[0] - self.recorded >= RECORD_EVERY or time.monotonic() - self._recorded_at > RECORD_SECONDS
+        ):
             self._record(seed, automatic=True)
         return self._reset_world(seed, self._options(None))
 
@@ -179,13 +186,17 @@ class Slot:
 
         self._steps[self._index] = begin_episode
 
-    def end_episode(self, observation: Any, seed: int, episode: int, reason: str | None) -> None:
+    def continue_after(self, episode: int, seed: int | None, next_seed: int) -> None:
+        """Go on after an `episode` that cannot be restored; the next begins with `next_seed`, unless it has its key."""
+        self.episode, self.seed, self._ever_reset = episode, seed, True
+        self._next_seed = None if self._settings.episode_seeds and seed is not None else next_seed
+        self.recorded = self._clock[0] - RECORD_EVERY  # the next episode is a point to restore from
+
+    def end_episode(self, observation: Any, reason: str | None) -> None:
         """Let the episode, which cannot be restored, be truncated by the next step; `reason` says why.
 
-        Without a reason the episode was over anyway, and only the next one has to begin, with `seed`.
+        Without a reason the episode was over anyway, and only the next one has to begin.
         """
-        self.episode, self._next_seed, self._ever_reset = episode, seed, True
-        self.recorded = self._clock[0] - RECORD_EVERY  # the next episode is a point to restore from
         if reason is None:
             self.reset_instead()
             return
@@ -218,7 +229,7 @@ class Slot:
         if seed is None and generator is None:
             return
         private = self._guard.state() if self._guard is not None and self._guard.needed else None
-        self.recorded = self._clock[0]
+        self.recorded, self._recorded_at = self._clock[0], time.monotonic()
         self.origins.append(Origin(self.number, self.episode, seed, generator, private, automatic))
 
     def _reset_world(self, seed: int | None, options: dict[str, Any] | None) -> Started:

@@ -15,7 +15,7 @@ from stretto.envs.history import History
 from stretto.envs.layout import Array, SpaceLayout
 from stretto.envs.messages import Extras, ResetSlot, Restored, SlotPlan
 from stretto.envs.service import Buffers
-from stretto.errors import Place, SlotTruncated
+from stretto.errors import Place, SlotTruncated, user_stacklevel
 from stretto.seeding import SeedTree
 
 TaskSource = Callable[[int, int, np.random.Generator], Any]
@@ -91,7 +91,7 @@ class SlotState:
         for origin in extras.origins:
             how = self.last_reset[origin.slot]
             assert how is not None
-            self.history.recorded(origin, how)
+            self.history.recorded(origin, dataclasses.replace(how, slot_seed=self.slot_seeds[origin.slot]))
 
     # ---- resets and tasks ----
 
@@ -207,6 +207,7 @@ class SlotState:
             last=last,
             lost_seed=SeedTree(root or 0).child("lost", slot, episode, history.end).seed(),
             lost_episode=episode,
+            slot_seed=self.slot_seeds[slot],
             tasks=tasks,
             is_over=slot in self.being_reset or (was_reset and self._is_over(slot)),
             reason=reason,
@@ -229,7 +230,8 @@ class SlotState:
         for slot, reason in result.lost.items():
             self.history.forget(slot)
             self.history.was_reset[slot] = True  # to the observation that ends the lost episode
-            warnings.warn(f"the episode of slot {slot} was truncated: {reason}", SlotTruncated, stacklevel=2)
+            message = f"the episode of slot {slot} was truncated: {reason}"
+            warnings.warn(message, SlotTruncated, stacklevel=user_stacklevel())
 
 
 def _why_not_restorable(overrun: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -158,7 +158,6 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         observations = engine.state.observations.batch(arrays, objects)
         return ReadyResult(observations, rewards, terminated, truncated, infos, np.array(slots, np.int64))
 
-
     def separate_infos(self) -> None:
         """From now on, give the infos of `reset` and `step` as a list for each slot, just as the environments gave them.
 
@@ -172,14 +171,13 @@ def slot_seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int 
     """Return the seed of each slot."""
     if seed is None:
         return [None] * count
-    if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
-        if seed < 0:
-            raise UsageError(f"seed must not be negative, got {seed}")
-        return [int(seed) + i for i in range(count)]
-    seeds = [None if one is None else int(one) for one in cast(Sequence[int | None], seed)]
-    if len(seeds) != count:
-        raise UsageError(f"seeds must be one for each of the {count} environments, got {len(seeds)}")
-    return seeds
+    given: Any = [int(seed) + i for i in range(count)] if isinstance(seed, (int, np.integer)) else seed
+    if not isinstance(given, (list, tuple, range, np.ndarray)) or len(given) != count:
+        raise UsageError(f"a seed must be one integer, or one for each of the {count} environments, got {seed!r}")
+    for one in given:
+        if one is not None and (not isinstance(one, (int, np.integer)) or one < 0):
+            raise UsageError(f"seeds must be integers of at least 0, or None, got {one!r}")
+    return [None if one is None else int(one) for one in given]
 
 
 def chosen_slots(options: Options, count: int) -> tuple[list[int], Options]:

@@ -95,11 +95,11 @@ def _free_memory() -> int:
 
 
 def anonymous_file(name: str) -> int:
-    """Return the descriptor of memory without a name (where the system has none: of a file that is unlinked at once)."""
+    """Return a descriptor of memory without a name (where there is none: of a file that is unlinked at once)."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create(name)
     fd, path = tempfile.mkstemp(prefix=name)
-    os.unlink(path)
+    Path(path).unlink()
     return fd
 
 

@@ -87,7 +87,7 @@ class Failure:
                 original = self.exception
                 original.add_note(str(self.place))  # its traceback it carries itself
             original.place = self.place
-        except Exception:  # its class is not known here, or forbids attributes: text always arrives
+        except Exception:  # noqa: BLE001  its class is not known here, or forbids attributes: text always arrives
             return told
         return cast(BaseException, original)
 
@@ -243,7 +243,7 @@ def _portable(error: Exception) -> bytes | None:
     try:
         data = dump(error)
         same = type(pickle.loads(data)) is type(error)
-    except Exception:  # anything may happen in a foreign __reduce__ or __init__; text always arrives
+    except Exception:  # noqa: BLE001  anything may happen in a foreign __reduce__ or __init__; text always arrives
         return None
     return data if same else None
 

@@ -67,7 +67,10 @@ def run_worker(fds: list[int], parent: int) -> None:
     with contextlib.suppress(PermissionError):  # the launcher did it already
         os.setpgid(0, 0)
     die_with_parent(parent)
-    mail_fd, control_fd, arena_fd, bell_fd, caller_bell_fd, stack_fd = fds
+    mail_fd, control_fd, arena_fd, bell_fd, caller_bell_fd, stack_fd, out_fd, err_fd = fds
+    for fd, standard in ((out_fd, 1), (err_fd, 2)):  # the caller's streams as they are now, for what is written from C
+        os.dup2(fd, standard)
+        os.close(fd)
     mail = SocketMail(socket.socket(fileno=mail_fd))
     faulthandler.enable(file=stack_fd)
     faulthandler.register(STACK_SIGNAL, file=stack_fd, all_threads=True)

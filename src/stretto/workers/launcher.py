@@ -28,12 +28,13 @@ import weakref
 
 from stretto.budget import NATIVE_THREADS_CAP
 from stretto.errors import LauncherFailed, ResourceError
+from stretto.workers.resources import resources
 
 _RECORD = struct.Struct("<qqq")
 _SPAWNED, _REFUSED, _EXITED = 1, 2, 3
 _REQUEST = struct.Struct("<q")
 _PARENT_CHECK_SECONDS = 0.2
-_FDS = 6
+_FDS = 8
 
 _BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from stretto.workers.launcher import main; main()"
 
@@ -112,6 +113,10 @@ class Launcher:
     def _start(self) -> socket.socket:
         if self._socket is not None:
             return self._socket
+        with resources("the launcher of worker processes"):
+            return self._start_process()
+
+    def _start_process(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         try:
             self._process = subprocess.Popen(
@@ -126,13 +131,13 @@ class Launcher:
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, **NATIVE_THREADS_CAP},
+                env={**os.environ, **NATIVE_THREADS_CAP, "PYTHONHASHSEED": _hash_seed()},
                 start_new_session=True,
             )
         except BaseException as error:
             ours.close()
-            if isinstance(error, OSError):
-                raise ResourceError(f"the launcher of worker processes cannot be started ({error})") from None
+            if isinstance(error, PermissionError | FileNotFoundError):
+                raise LauncherFailed(f"the launcher of worker processes cannot be started: {error}") from None
             raise
         finally:
             theirs.close()
@@ -184,6 +189,14 @@ class _Process:
 
 
 _process = _Process()
+
+
+def _hash_seed() -> str:
+    """Give strings the same hashes in all workers, of this launcher and of the next: sets of them keep their order."""
+    seed = os.environ.get("PYTHONHASHSEED", "random")
+    return "0" if seed in ("", "random") else seed
+
+
 _launcher: Launcher | None = None
 _launcher_lock = threading.Lock()
 
@@ -248,7 +261,8 @@ class _Nursery:
                 if fd == self.wake_read:
                     os.read(self.wake_read, 4096)
                 elif not self.serve():
-                    return self.end()
+                    self.end()
+                    return
             self.reap()
         self.end()
 
@@ -292,8 +306,8 @@ class _Nursery:
             # If the launcher has died since, the caller has had another worker started with these descriptors.
             run_worker(fds, self.pid)
             code = 0
-        except BaseException:  # ours, not the world's: it goes where the caller finds it with the worker's end
-            os.write(fds[-1], traceback.format_exc().encode())
+        except BaseException:  # noqa: BLE001  ours, not the world's: it goes where the caller finds it with the worker's end
+            os.write(fds[5], traceback.format_exc().encode())
         finally:
             os._exit(code)
 

@@ -6,6 +6,7 @@ import collections
 import pickle
 import socket
 import struct
+import sys
 import traceback
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -28,10 +29,13 @@ def dump(value: object, by_value: bool = False) -> bytes:
     Plain pickle is ten times faster, but writes the classes of `__main__` as a name that the receiver cannot resolve.
     """
     if by_value:
+        main = sys.modules["__main__"]
+        if main.__name__ == "__mp_main__":  # what multiprocessing calls it in a process that it has spawned
+            cloudpickle.register_pickle_by_value(main)
         return bytes(cloudpickle.dumps(value, protocol=5))
     try:
         return pickle.dumps(value, protocol=5)
-    except Exception:  # whatever a __reduce__ raises: cloudpickle may still know a way, and has its own say if not
+    except Exception:  # noqa: BLE001  whatever a __reduce__ raises: cloudpickle may still know a way, and has its own say if not
         return bytes(cloudpickle.dumps(value, protocol=5))
 
 
@@ -198,7 +202,7 @@ class CallerMail:
 def _load(data: memoryview, number: int) -> Any:
     try:
         return pickle.loads(data)
-    except Exception:  # whatever a foreign __setstate__ or a missing module raises: the request must have its answer
+    except Exception:  # noqa: BLE001  whatever a foreign __setstate__ or a missing module raises: the request must have its answer
         return Unreadable(number, traceback.format_exc())
     finally:
         data.release()

@@ -13,8 +13,7 @@ from typing import Any, BinaryIO, TextIO
 from stretto.workers.base import Output, Port
 from stretto.workers.mail import dump
 
-
-_LONGEST_LINE = 4096
+_LONGEST_LINE = 1 << 16
 """A line that is longer (a progress bar that never ends one) is sent in pieces."""
 
 _STANDARD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__)
@@ -79,7 +78,7 @@ def _portable(record: logging.LogRecord) -> logging.LogRecord:
     for name in fields.keys() - _STANDARD_FIELDS:
         try:
             dump(fields[name])
-        except Exception:  # whatever its own way of being pickled raises
+        except Exception:  # noqa: BLE001  whatever its own way of being pickled raises
             fields[name] = repr(fields[name])
     return logging.makeLogRecord(fields)
 

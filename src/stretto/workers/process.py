@@ -12,8 +12,10 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from stretto.errors import UsageError
 from stretto.workers.arena import Arena, anonymous_file, reserve
 from stretto.workers.base import Port, Service, Start, Worker
 from stretto.workers.child import STACK_SIGNAL, Surroundings
@@ -45,6 +47,7 @@ class ProcessWorker(Worker):
         spin_seconds: float = 0.0,
         start_timeout: float | None = 60.0,
     ) -> None:
+        start = _pickled(Start(factory))
         with contextlib.ExitStack() as on_failure, contextlib.ExitStack() as theirs, resources("a worker process"):
             control_fd = anonymous_file("stretto-control")
             theirs.callback(os.close, control_fd)
@@ -60,6 +63,7 @@ class ProcessWorker(Worker):
             super().__init__(index, words, capacity, bell)
             self._mail = CallerMail(ours)
             fds = [mail.fileno(), control_fd, arena.fd, bell.fd, caller_bell.write_fd, self._stack_fd]
+            fds += [_stream_fd(number, theirs) for number in (1, 2)]
             self._launcher = launcher()
             self._pid = self._launcher.spawn(fds, start_timeout)
             self._launcher_pid = self._launcher.pid
@@ -68,15 +72,20 @@ class ProcessWorker(Worker):
             self._released = False
             on_failure.pop_all()
         bell.close_reader()  # it is the worker's
-        self._mail.post(dump(self._surroundings(spin_seconds)))
-        self.send(Start(factory))
+        try:
+            self._mail.post(dump(self._surroundings(spin_seconds)))
+            self._mail.post(start)
+            self.signal(MESSAGE)
+        except BaseException:
+            self.kill()
+            raise
 
     def _surroundings(self, spin_seconds: float) -> Surroundings:
         return Surroundings(
             index=self.index,
             environment=dict(os.environ),
-            folder=os.getcwd(),
-            import_path=[path or os.getcwd() for path in sys.path],
+            folder=str(Path.cwd()),
+            import_path=[path or str(Path.cwd()) for path in sys.path],
             arguments=list(sys.argv),
             log_levels=log_levels(),
             spin_seconds=spin_seconds,
@@ -183,7 +192,28 @@ class ProcessWorker(Worker):
         while self._handle.alive() and time.monotonic() < deadline:
             self.exchange()  # it must not wait for somebody who reads
             self._handle.wait(0.02)
+        self.exchange()
         self.kill()
+
+
+def _stream_fd(number: int, opened: contextlib.ExitStack) -> int:
+    """Return this process's standard output or error, or something that takes its place if it was closed."""
+    try:
+        os.fstat(number)
+    except OSError:
+        number = os.open(os.devnull, os.O_WRONLY)
+        opened.callback(os.close, number)
+    return number
+
+
+def _pickled(start: Start) -> bytes:
+    try:
+        return dump(start, by_value=True)
+    except Exception as error:  # whatever the __reduce__ of something in it raises
+        raise UsageError(
+            f"what runs in another process must be picklable, and this is not: {type(error).__name__}: {error}; make "
+            f"such objects inside the function that makes the world, or use backend='serial' or 'thread'"
+        ) from error
 
 
 class _Handle:

@@ -17,7 +17,7 @@ from stretto.workers.arena import Arena
 from stretto.workers.base import Abandoned, Port, Service, Start, Worker, serve
 from stretto.workers.control import HEAD, MAIL, MESSAGE, WORKER_ASLEEP, Bell, control_bytes, fence
 from stretto.workers.mail import LocalMail
-
+from stretto.workers.resources import resources
 
 _LOOK_MILLISECONDS = 250
 """How often a thread that has nothing to do looks whether it was left."""
@@ -34,7 +34,9 @@ class ThreadWorker(Worker):
         self, index: int, capacity: int, arena: Arena, caller_bell: Bell, factory: Callable[[Port], Service]
     ) -> None:
         words = memoryview(bytearray(control_bytes(capacity))).cast("q")
-        super().__init__(index, words, capacity, Bell.create())
+        with resources("a worker thread"):
+            bell = Bell.create()
+        super().__init__(index, words, capacity, bell)
         self._mail = LocalMail()
         self._left = False
         port = Port(index, words, capacity, self._mail, self.bell, caller_bell, arena)
@@ -74,7 +76,7 @@ class ThreadWorker(Worker):
         return self._mail.collect()
 
     def stack(self) -> str:
-        frame = sys._current_frames().get(self._thread.ident or 0)
+        frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001  there is no public way
         return "" if frame is None else "".join(traceback.format_stack(frame))
 
     def last_words(self) -> str:

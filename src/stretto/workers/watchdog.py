@@ -81,7 +81,7 @@ def _look_from_time_to_time() -> None:
 
 
 def _dump(worker: InlineWorker, limit: float) -> None:
-    stack = next((frame for frame in sys._current_frames().values() if _runs(frame, worker)), None)
+    stack = next((frame for frame in sys._current_frames().values() if _runs(frame, worker)), None)  # noqa: SLF001  there is no public way
     text = "(unknown)\n" if stack is None else "".join(traceback.format_stack(stack))
     sys.stderr.write(
         f"stretto: no answer for {limit:g} s {worker.port.place()}; it runs in the caller's process and cannot be ended "

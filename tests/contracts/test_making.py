@@ -1,0 +1,248 @@
+"""From an id, a spec, a factory or a list of them to a running vector environment; and why it runs as it does."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+import textwrap
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.envs.registration import EnvSpec
+
+import stretto
+from stretto.testing import check_same, play, sample_actions
+from tests.backends import every_backend
+from tests.worlds import CountTo, Drift, Raiser, Slow, makes
+
+
+def rows_of(source, count=2, **options):
+    with stretto.make_vec(source, count, **options) as envs:
+        return envs.reset(seed=0)[0]
+
+
+@every_backend
+def test_an_id_a_spec_a_class_a_function_and_a_partial_all_do(options):
+    gymnasium.register("tests/Drift-v0", entry_point="tests.worlds:Drift")
+    try:
+        spec = gymnasium.spec("tests/Drift-v0")
+        expected = rows_of(Drift, backend="serial")
+        for source in ("tests/Drift-v0", spec, Drift, makes(Drift), functools.partial(Drift, 5), [Drift, Drift]):
+            check_same(rows_of(source, **options), expected, f"{source}")
+    finally:
+        del gymnasium.registry["tests/Drift-v0"]
+
+
+@every_backend
+def test_an_id_may_name_the_module_that_registers_it(options):
+    assert rows_of("minigrid:MiniGrid-Empty-5x5-v0", **options)["image"].shape == (2, 7, 7, 3)
+
+
+def test_an_id_may_leave_out_its_version_as_with_gymnasium():
+    with pytest.warns(UserWarning, match="Using the latest versioned environment"):
+        rows_of("CartPole", backend="serial")
+
+
+@every_backend
+def test_a_spec_made_by_hand_need_not_be_registered_at_all(options):
+    spec = EnvSpec("unknown/Thing-v0", entry_point=Drift, max_episode_steps=3)
+    with stretto.make_vec(spec, 2, **options) as envs:
+        run = play(envs, sample_actions(envs, 3), 0)
+        assert run.moments[3][3].all()
+        assert envs.spec.id == "unknown/Thing-v0"
+
+
+def test_an_id_that_the_script_itself_registers_reaches_the_workers(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""
+            import gymnasium, numpy as np, stretto
+            from gymnasium import spaces
+
+            class Mine(gymnasium.Env):
+                observation_space = spaces.Box(-1, 1, (1,))
+                action_space = spaces.Discrete(2)
+
+                def __init__(self, value=0.5):
+                    self.value = value
+
+                def reset(self, *, seed=None, options=None):
+                    return np.array([self.value], np.float32), {}
+
+                def step(self, action):
+                    return np.array([-self.value], np.float32), 1.0, False, False, {}
+
+            gymnasium.register("Mine-v0", entry_point=Mine)
+            options = {"backend": "process", "workers": 2, "isolate": True, "env_kwargs": {"value": 0.25}}
+            envs = stretto.make_vec("Mine-v0", 4, **options)
+            print(envs.reset(seed=0)[0].tolist(), envs.step([0] * 4).observations.tolist())
+            """)
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip() == f"{[[0.25]] * 4} {[[-0.25]] * 4}"
+
+
+@every_backend
+def test_kwargs_and_wrappers_reach_every_world_the_first_wrapper_innermost(options):
+    wrappers = [
+        lambda env: gymnasium.wrappers.TransformReward(env, lambda reward: reward + 1),
+        lambda env: gymnasium.wrappers.TransformReward(env, lambda reward: reward * 10),
+    ]
+    with stretto.make_vec(CountTo, 2, env_kwargs={"limit": 1}, wrappers=wrappers, **options) as envs:
+        envs.reset(seed=0)
+        step = envs.step([1, 2])
+        assert step.rewards.tolist() == [20, 30]
+        assert step.terminations.all()
+
+
+@every_backend
+def test_different_factories_give_different_worlds_of_equal_spaces(options):
+    with stretto.make_vec([makes(CountTo, limit) for limit in (1, 2, 3)], 3, **options) as envs:
+        envs.reset(seed=0)
+        assert envs.step([0, 0, 0]).terminations.tolist() == [True, False, False]
+
+
+@every_backend
+def test_a_factory_that_draws_on_its_surroundings_carries_them_along(options, monkeypatch, tmp_path):
+    monkeypatch.setenv("STRETTO_TEST", "here")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "made_just_now.py").write_text("VALUE = 3\n")
+    secret = 7
+
+    def factory():
+        import os
+
+        import made_just_now
+
+        world = CountTo(secret)
+        world.seen = (os.environ["STRETTO_TEST"], os.getcwd(), made_just_now.VALUE)  # noqa: PTH109
+        return world
+
+    with stretto.make_vec(factory, 2, **options) as envs:
+        assert envs.get_attr("seen") == (("here", str(tmp_path), 3),) * 2
+        assert envs.get_attr("limit") == (7, 7)
+
+
+BAD = {
+    "no such id": (("Nothing-v0", 2), {}, stretto.UsageError, "'Nothing-v0' is no registered environment"),
+    "no such module": (("no_such_module:X-v0", 2), {}, stretto.UsageError, "no_such_module"),
+    "no source": ((3, 2), {}, stretto.UsageError, "an id, an EnvSpec, a factory or a list"),
+    "a list of another length": (([Drift], 2), {}, stretto.UsageError, "got 1 for num_envs=2"),
+    "no environments": ((Drift, 0), {}, stretto.InvalidLayout, "num_envs must be at least 1, got 0"),
+    "more workers than worlds": (
+        (Drift, 2),
+        {"backend": "process", "workers": 3},
+        stretto.InvalidLayout,
+        "got 3 workers for 2 environments; pass workers=2",
+    ),
+    "no workers": ((Drift, 2), {"workers": 0}, stretto.InvalidLayout, "workers must be from 1"),
+    "serial with workers": ((Drift, 2), {"backend": "serial", "workers": 2}, stretto.InvalidLayout, "one worker"),
+    "serial, isolated": ((Drift, 2), {"backend": "serial", "isolate": True}, stretto.UsageError, "another process"),
+    "no such backend": ((Drift, 2), {"backend": "gpu"}, stretto.UsageError, "backend must be 'auto', 'serial'"),
+    "no such transport": ((Drift, 2), {"transport": "air"}, stretto.UsageError, "transport must be one of 'shared'"),
+    "no such mode": ((Drift, 2), {"autoreset_mode": "Never"}, stretto.UsageError, "autoreset_mode must be one of"),
+    "no such checks": ((Drift, 2), {"checks": "some"}, stretto.UsageError, "checks must be one of 'first'"),
+    "no such answer to a crash": ((Drift, 2), {"on_crash": "cry"}, stretto.UsageError, "on_crash must be one of"),
+    "no such generators": ((Drift, 2), {"global_rng": "no"}, stretto.UsageError, "global_rng must be one of"),
+    "no world": ((lambda: 5, 2), {"backend": "serial"}, stretto.UsageError, "a factory must return"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_cannot_be_is_refused_in_one_sentence(case):
+    args, options, kind, words = BAD[case]
+    with pytest.raises(kind, match=words) as refused:
+        stretto.make_vec(*args, **options)
+    assert isinstance(refused.value, ValueError)
+
+
+def test_a_factory_that_cannot_be_pickled_is_refused_and_leaves_nothing():
+    import threading
+
+    lock = threading.Lock()
+
+    def factory():
+        with lock:
+            return Drift()
+
+    with pytest.raises(stretto.UsageError, match=r"must be picklable.*cannot pickle"):
+        stretto.make_vec(factory, 2, backend="process", workers=2)
+    with stretto.make_vec(factory, 2, backend="thread", workers=2) as envs:
+        envs.reset(seed=0)
+
+
+@every_backend
+def test_a_world_that_cannot_be_built_says_so_with_its_slot(options):
+    with pytest.raises(ValueError, match="the world's own words") as raised:
+        stretto.make_vec([Drift, makes(Raiser, -1)], 2, **options)
+    assert raised.value.place.slot == 1
+    assert raised.value.place.doing == "building"
+
+
+# ---- auto ----
+
+
+def choice_of(source, count, **options):
+    with stretto.make_vec(source, count, budget=stretto.CpuBudget(2), **options) as envs:
+        return envs.choice
+
+
+def test_auto_says_what_it_chose_and_why():
+    assert choice_of(Drift, 1) == "serial, because there is only one environment"
+    assert choice_of(Drift, 2).startswith("serial, because a step takes")
+    busy = choice_of(makes(Slow, 0.002, busy=True), 4)
+    assert busy.startswith("process with 2 workers, the caller being one, because a step takes")
+    assert choice_of(makes(Slow, 0.004), 4).startswith("thread with 4 workers, because a step takes")
+    assert "isolate=True" in choice_of(Drift, 2, isolate=True)
+    with stretto.make_vec(Drift, 8, budget=stretto.CpuBudget(1)) as envs:
+        assert envs.choice == "serial, because only one core is free"
+
+
+def test_what_was_asked_for_is_said_to_be():
+    assert choice_of(Drift, 2, backend="serial") == "serial, because it was asked for"
+    assert choice_of(Drift, 4, backend="process", workers=2) == "process with 2 workers, because it was asked for"
+    assert choice_of(Drift, 4, workers=3).startswith("process with 3 workers, because that many were asked for")
+
+
+def test_the_probe_is_a_world_of_its_own_that_is_thrown_away(tmp_path):
+    log = tmp_path / "built"
+
+    class Logs(Drift):
+        def __init__(self):
+            super().__init__()
+            with log.open("a") as file:
+                file.write("built\n")
+
+        def close(self):
+            with log.open("a") as file:
+                file.write("closed\n")
+
+    with stretto.make_vec(Logs, 3, budget=stretto.CpuBudget(2)) as envs:
+        assert log.read_text().split() == ["built", "closed", "built", "built", "built"]
+        assert np.array_equal(envs.reset(seed=0)[0], rows_of(Drift, 3, backend="serial"))
+    assert log.read_text().split().count("closed") == 4
+
+
+@every_backend
+def test_every_world_is_closed_once(options, tmp_path):
+    class Closes(Drift):
+        def close(self):
+            with (tmp_path / "closed").open("a") as file:
+                file.write("closed\n")
+
+    with stretto.make_vec(Closes, 5, **options) as envs:
+        envs.reset(seed=0)
+    envs.close()
+    assert (tmp_path / "closed").read_text().split() == ["closed"] * 5
+
+
+def test_cores_are_taken_from_the_budget_and_given_back():
+    budget = stretto.CpuBudget(5)
+    with stretto.make_vec(Drift, 4, backend="process", workers=2, budget=budget) as envs:
+        assert budget.free == 3
+        envs.reset(seed=0)
+    assert budget.free == 5

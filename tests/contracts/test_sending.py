@@ -1,0 +1,157 @@
+"""`send` and `recv`: going on with whoever is ready."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+
+import stretto
+from stretto.testing import check_same, play, sample_actions
+from tests.backends import every_backend
+from tests.worlds import CountTo, Drift, TaskWorld, makes
+
+every_mode = pytest.mark.parametrize(
+    "mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=lambda mode: mode.value
+)
+
+
+@every_backend
+@every_mode
+@pytest.mark.parametrize("ready", [1, 2, 5])
+def test_every_slot_goes_its_own_way_whoever_is_ready_first(ready, mode, options):
+    steps, count = 40, 5
+    with stretto.make_vec(Drift, count, autoreset_mode=mode, **options) as envs:
+        actions = sample_actions(envs, steps)
+        expected = play(envs, actions, 3)
+        envs.reset(seed=3)
+        envs.send(actions[0])
+        position = np.zeros(count, int)
+        while position.min() < steps:
+            got = envs.recv(min(ready, int((position < steps).sum())))
+            for row, slot in enumerate(got.ids):
+                position[slot] += 1
+                wanted = expected.moments[position[slot]]
+                check_same(
+                    (got.observations[row], got.rewards[row], got.terminations[row], got.truncations[row]),
+                    tuple(part[slot] for part in wanted[:4]),
+                    f"slot {slot}, step {position[slot]}",
+                )
+                check_same(info_of(got.infos, row), info_of(wanted[4], slot), f"infos of slot {slot}")
+            going_on = [slot for slot in got.ids if position[slot] < steps]
+            if going_on:
+                envs.send([actions[position[slot]][slot] for slot in going_on], going_on)
+        assert envs.statistics().episodes == 2 * expected.episodes
+
+
+def info_of(infos, row):
+    return {
+        key: info_of(value, row) if isinstance(value, dict) else value[row]
+        for key, value in infos.items()
+        if not key.startswith("_") and infos[f"_{key}"][row]
+    }
+
+
+@every_backend
+def test_ordered_receives_in_the_order_of_sending(options):
+    with stretto.make_vec(makes(CountTo, 9), 4, **options) as envs:
+        envs.reset(seed=0)
+        envs.send([1, 2], [3, 0])
+        envs.send([3, 1], [1, 2])
+        assert envs.recv(3, ordered=True).ids.tolist() == [3, 0, 1]
+        last = envs.recv(ordered=True)
+        assert (last.ids.tolist(), last.observations.tolist()) == ([2], [[1, 1]])
+
+
+@every_backend
+def test_steps_and_sent_steps_can_be_mixed(options):
+    with stretto.make_vec(makes(CountTo, 9), 3, **options) as envs:
+        envs.reset(seed=0)
+        envs.step([0, 0, 0])
+        envs.send([1, 1], [0, 2])
+        envs.recv()
+        assert envs.step([2, 2, 2]).observations.tolist() == [[3, 2], [2, 2], [3, 2]]
+        mask = np.array([True, False, False])
+        envs.send([3], [1])
+        envs.recv()
+        assert envs.reset(options={"reset_mask": mask})[0].tolist() == [[0, 0], [3, 3], [3, 2]]
+
+
+@every_backend
+def test_a_reset_takes_back_what_is_under_way(options):
+    with stretto.make_vec(Drift, 3, **options) as envs:
+        actions = sample_actions(envs, 6)
+        expected = play(envs, actions, 1)
+        envs.send(actions[0])
+        play(envs, actions, 1).check_same(expected, "a run and one after a send that nobody received")
+
+
+@every_backend
+@every_mode
+def test_tasks_reach_episodes_that_begin_between_sends(mode, options):
+    def tasks(slot, episode, stream):
+        return 100 * slot + episode
+
+    with stretto.make_vec(makes(TaskWorld, 3), 3, tasks=tasks, autoreset_mode=mode, **options) as envs:
+        envs.reset(seed=0)
+        seen = [[0], [100], [200]]
+        envs.send([0, 0, 0])
+        for _ in range(90):
+            got = envs.recv(1)
+            slot = int(got.ids[0])
+            task = got.observations[0][1]
+            if task != seen[slot][-1]:
+                seen[slot].append(task)
+            envs.send([0], [slot])
+        envs.recv()
+        for slot, tasks_seen in enumerate(seen):
+            assert tasks_seen == [100 * slot + episode for episode in range(len(tasks_seen))]
+        assert min(map(len, seen)) > 1
+
+
+@pytest.mark.parametrize("backend", ["thread", "process"])
+def test_the_caller_is_free_while_worlds_step_and_takes_the_ones_that_are_ready(backend, tmp_path):
+    gate = tmp_path / "open"
+    if backend == "thread":
+        released = threading.Event()
+        factories = [makes(WaitsForEvent, released), Drift, Drift]
+    else:
+        factories = [makes(WaitsForFile, str(gate)), Drift, Drift]
+    # Threads take turns while it is open who draws from the global generators, and one of them waits here.
+    with stretto.make_vec(factories, 3, backend=backend, workers=3, global_rng="shared") as envs:
+        envs.reset(seed=0)
+        envs.send([0, 0, 0])
+        assert sorted(envs.recv(2).ids.tolist()) == [1, 2]
+        for _ in range(5):
+            envs.send([1, 1], [1, 2])
+            assert sorted(envs.recv(2).ids.tolist()) == [1, 2]
+        if backend == "thread":
+            released.set()
+        gate.touch()
+        assert envs.recv().ids.tolist() == [0]
+
+
+class WaitsForEvent(Drift):
+    def __init__(self, event):
+        super().__init__()
+        self.event = event
+
+    def move(self, action):
+        self.event.wait()
+        return super().move(action)
+
+
+class WaitsForFile(Drift):
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+
+    def move(self, action):
+        import time
+        from pathlib import Path
+
+        while not Path(self.path).exists():
+            time.sleep(0.001)  # files announce nothing
+        return super().move(action)

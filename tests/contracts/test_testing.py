@@ -1,0 +1,173 @@
+"""The contracts that ship find what they are there to find, and say it in plain sentences."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from stretto.testing import ContractBroken, check_env, check_same, difference
+from stretto.workers.inline import InlineWorker
+from tests.worlds import Crowd, Drift, GlobalDrift, TaskWorld, makes
+
+ARRAY = np.array([[1.0, 2.0], [3.0, 4.0]])
+
+DIFFERENT = {
+    "a value": (1, 2, "the value is 1 in one and 2 in the other"),
+    "a type": (1, 1.0, "is a int in one and a float in the other"),
+    "a numpy type": (np.float32(1), np.float64(1), "float32 in one and a float64"),
+    "an element": (ARRAY, ARRAY * [1, -1], r"\[0, 1\] is np.float64\(2.0\) in one and np.float64\(-2.0\)"),
+    "the type of an array": (ARRAY, ARRAY.astype(np.float32), "type float64 in one and float32 in the other"),
+    "a shape": (ARRAY, ARRAY[:1], r"shape \(2, 2\) in one and \(1, 2\)"),
+    "the sign of zero": (np.array([0.0]), np.array([-0.0]), r"\[0\] is np.float64\(0.0\) in one"),
+    "a key": ({"a": 1}, {"b": 1}, r"keys \['a'\] in one and \['b'\]"),
+    "the order of keys": ({"a": 1, "b": 2}, {"b": 2, "a": 1}, r"keys \['a', 'b'\] in one"),
+    "deep inside": ({"a": [{"b": (1, 2)}]}, {"a": [{"b": (1, 3)}]}, r"\['a'\]\[0\]\['b'\]\[1\] is 2 in one"),
+    "a list and a tuple": ([1], (1,), "the sequence"),
+    "a length": ((1,), (1, 2), "the sequence"),
+    "an object in an array": (np.array([None, "a"], object), np.array([None, "b"], object), r"\[1\] is 'a'"),
+    "a graph": (
+        spaces.GraphInstance(ARRAY, None, None),
+        spaces.GraphInstance(-ARRAY, None, None),
+        r"nodes\[0, 0\]",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DIFFERENT)
+def test_a_difference_is_found_and_its_place_is_said(case):
+    one, other, words = DIFFERENT[case]
+    with pytest.raises(ContractBroken, match=words):
+        check_same(one, other, "the two")
+
+
+@pytest.mark.parametrize(
+    "value", [1, "a", np.nan, ARRAY, np.array([np.nan]), {"a": (1, [ARRAY])}, np.array([{"a": ARRAY}, None], object)]
+)
+def test_a_value_is_the_same_as_its_copy(value):
+    import copy
+
+    assert difference(value, copy.deepcopy(value)) is None
+
+
+# ---- check_env ----
+
+
+@pytest.mark.parametrize("world", [Drift, TaskWorld, Crowd, "CartPole-v1"], ids=str)
+def test_a_world_that_repeats_itself_passes(world):
+    held = check_env(world, steps=30)
+    assert len(held) == 3
+
+
+def test_one_that_draws_from_global_generators_passes_and_is_told_so():
+    assert "global generators of numpy and random" in check_env(GlobalDrift, steps=30)[-1]
+
+
+class HasARandomOfItsOwn(Drift):
+    """Draws from a generator that no seed reaches."""
+
+    def __init__(self):
+        super().__init__()
+        self.own = random.Random()
+
+    def see(self):
+        return super().see() + np.float32(self.own.random())
+
+
+class RemembersTheLastEpisode(Drift):
+    """Carries something over that a reset should have set."""
+
+    def __init__(self):
+        super().__init__(length=1000)
+        self.tired = 0
+
+    def move(self, action):
+        self.tired += 1
+        return super().move(action)
+
+    def see(self):
+        return super().see() + np.float32(self.tired)
+
+
+class ReadsTheClock(Drift):
+    def see(self):
+        return super().see() + np.float32(time.monotonic() % 1000)
+
+
+class DependsOnItsProcess(Drift):
+    def see(self):
+        import os
+
+        return super().see() + np.float32(os.getpid() % 1000)
+
+
+class CountsInItsClass(Drift):
+    """Shares something with all instances of its process."""
+
+    steps_of_all = 0
+
+    def move(self, action):
+        type(self).steps_of_all += 1
+        return super().move(action)
+
+    def see(self):
+        return super().see() + np.float32(self.steps_of_all)
+
+
+BROKEN = {
+    "a generator of its own": (HasARandomOfItsOwn, r"Two instances with seed 0 .* part at the reset .*np_random"),
+    "a memory": (RemembersTheLastEpisode, r"used before parts from a fresh one at the reset .*let reset\(\) set"),
+    "the clock": (ReadsTheClock, "Two instances with seed 0"),
+    "its process": (DependsOnItsProcess, "In a process of its own the world goes another way from the reset"),
+    "its class": (CountsInItsClass, "Two instances with seed 0 .* part at"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+@pytest.mark.filterwarnings("ignore::stretto.SlotTruncated")
+def test_a_world_that_does_not_repeat_itself_is_told_where_and_why(case):
+    world, words = BROKEN[case]
+    with pytest.raises(ContractBroken, match=words):
+        check_env(world, steps=30)
+
+
+@pytest.mark.filterwarnings("ignore::stretto.SlotTruncated")
+def test_a_world_that_a_replay_cannot_restore_says_how_many_episodes_it_cost():
+    with pytest.raises(ContractBroken, match=r"A run whose worker was killed parts.*episodes could not be replayed"):
+        check_env(HasARandomOfItsOwn, steps=30)
+
+
+def test_a_worker_that_loses_a_request_is_found_out():
+    from stretto.testing import check_worker
+
+    class Forgetful(InlineWorker):
+        def signal(self, code):
+            return self.made if code == 2 else super().signal(code)
+
+    with pytest.raises(ContractBroken, match="requests must be numbered one by one"):
+        check_worker(lambda index, capacity, arena, bell, factory: Forgetful(index, capacity, arena, factory))
+
+
+def test_the_order_of_a_set_of_strings_is_the_same_in_every_worker_and_after_the_launchers_death():
+    """Python gives strings other hashes in every process that it starts, unless it is told not to."""
+    import os
+    import signal
+
+    import stretto
+    from stretto.workers.launcher import launcher
+
+    names = makes(ShowsTheOrderOfASet)
+    with stretto.make_vec(names, 2, backend="process", workers=2, isolate=True) as envs:
+        before, _ = envs.reset(seed=0)
+        os.kill(launcher().pid, signal.SIGKILL)
+        after, _ = envs.reset(seed=0)
+        check_same(after, before, "workers of one launcher and of the next")
+        assert np.array_equal(before[0], before[1])
+
+
+class ShowsTheOrderOfASet(Drift):
+    def see(self):
+        return np.array([hash(name) % 1009 for name in ("one", "two", "three")], np.float32)
