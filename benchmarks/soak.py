@@ -51,15 +51,12 @@ class Held:
     def now(cls, began: float, envs: list[Any], kills: int) -> Held:
         gc.collect()
         me = psutil.Process()
-        workers = [psutil.Process(pid).memory_info().rss for one in envs for pid in one.worker_pids]
-        ours = 0.0
-        if launcher().pid is not None:
-            ours = psutil.Process(launcher().pid).memory_info().rss / 1e6
+        workers = [megabytes(pid) for one in envs for pid in one.worker_pids]
         return cls(
             seconds=time.monotonic() - began,
             caller=me.memory_info().rss / 1e6,
-            launcher=ours,
-            workers=float(np.mean(workers)) / 1e6,
+            launcher=megabytes(launcher().pid),
+            workers=float(np.nanmean(workers)),
             descriptors=me.num_fds(),
             threads=threading.active_count(),
             steps=sum(one.statistics().steps for one in envs),
@@ -71,6 +68,14 @@ class Held:
             f"{self.seconds / 60:7.1f} {self.caller:9.1f} {self.launcher:9.1f} {self.workers:9.1f} "
             f"{self.descriptors:12} {self.threads:8} {self.steps:12,} {self.kills:7}"
         )
+
+
+def megabytes(pid: int | None) -> float:
+    """Return what a process holds; not a number if it was just killed."""
+    try:
+        return psutil.Process(pid).memory_info().rss / 1e6 if pid is not None else np.nan
+    except psutil.NoSuchProcess:
+        return np.nan
 
 
 def main() -> int:
@@ -149,7 +154,7 @@ def judge(samples: list[Held]) -> int:
     middle, late = samples[third : 2 * third], samples[2 * third :]
     failed = False
     for name in ("caller", "launcher", "workers", "descriptors", "threads"):
-        before, after = (float(np.median([getattr(one, name) for one in part])) for part in (middle, late))
+        before, after = (float(np.nanmedian([getattr(one, name) for one in part])) for part in (middle, late))
         flat = after <= before * (1 + GROWTH_BAR) + (0.5 if name in ("caller", "launcher", "workers") else 0)
         failed |= not flat
         print(f"{name:12} {before:10.1f} -> {after:10.1f}  {'flat' if flat else 'GROWS'}")

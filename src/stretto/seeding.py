@@ -98,8 +98,10 @@ class PrivateGenerators:
         self.reseed(tree)
 
     def reseed(self, tree: SeedTree) -> None:
-        """Start the private streams anew at `tree`."""
-        self._random = random.Random(tree.child("random").entropy()).getstate()
+        """Start the private streams anew at `tree`; there are none where the world is known to draw from none."""
+        if not self.needed:
+            return
+        self._random: Any = random.Random(tree.child("random").entropy()).getstate()
         self._numpy: Any = np.random.MT19937(tree.child("numpy").entropy())
         self._torch_seed = tree.child("torch").seed()
         self._torch: Any = None
@@ -161,6 +163,8 @@ class PrivateGenerators:
                 restore()
             if watched:
                 self._left -= 1
+                if not self.needed:
+                    self._random = self._numpy = self._torch = None  # 32 kB a world
 
     def _swap_random(self, watched: bool) -> Callable[[], None]:
         outer, before = random.getstate(), self._random

@@ -16,6 +16,7 @@ from stretto.adapters.pettingzoo import Kind
 from stretto.envs import messages
 from stretto.envs.actions import ActionGate
 from stretto.envs.calls import WorldCalls
+from stretto.envs.copies import copiers
 from stretto.envs.engine import Engine
 from stretto.envs.layout import FIXED, Array
 from stretto.envs.messages import Built
@@ -71,6 +72,7 @@ class MultiAgentVectorEnv(WorldCalls):
         self._row_of = {agent: i for i, agent in enumerate(self.possible_agents)}
         self._gate = ActionGate(engine.state.actions)
         self.mask = AgentBatch()
+        self._copiers = copiers(engine.state.buffers.observations[0])
         self._finalizer = weakref.finalize(self, engine.close)
 
     def single_observation_space(self, agent: str) -> spaces.Space[Any]:
@@ -143,7 +145,7 @@ class MultiAgentVectorEnv(WorldCalls):
         state = self._engine.state
         arrays = state.buffers.observations[state.buffer]
         if self._copy:
-            arrays = [array.copy() for array in arrays]
+            arrays = [copier.copy(array) for copier, array in zip(self._copiers, arrays, strict=True)]
         value: dict[str, Any] = state.observations.batch(arrays, state.objects)
         crashed = state.buffers.truncated[state.buffer]  # the world itself never sets it: its worker died
         if crashed.any():

@@ -15,6 +15,7 @@ from gymnasium.vector.utils import batch_space
 from stretto import trace
 from stretto.envs.actions import ActionGate
 from stretto.envs.calls import WorldCalls
+from stretto.envs.copies import copiers
 from stretto.envs.engine import Engine
 from stretto.envs.infos import by_slot
 from stretto.envs.layout import Array
@@ -68,6 +69,7 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(built.observation_space, self.num_envs)
         self.action_space = batch_space(built.action_space, self.num_envs)
         self._gate = ActionGate(engine.state.actions)
+        self._copiers = copiers(engine.state.buffers.observations[0])
         self._finalizer = weakref.finalize(self, engine.close)
 
     # ---- Gymnasium's API ----
@@ -104,7 +106,7 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         state = self._engine.state
         arrays = state.buffers.observations[state.buffer]
         if self._copy:
-            arrays = [array.copy() for array in arrays]
+            arrays = [copier.copy(array) for copier, array in zip(self._copiers, arrays, strict=True)]
         return state.observations.batch(arrays, state.objects)
 
     def close_extras(self, **kwargs: Any) -> None:
