@@ -14,6 +14,7 @@ import random
 import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,12 +27,16 @@ _numpy_random: Any = np.random  # its types leave out get_bit_generator and set_
 SEED_BITS = 31  # fits every generator in use: np.random.seed takes 32 bits, some C libraries a signed int
 
 
+_LOOK_SECONDS = 0.1
+
+
 class _Turn:
-    """Whose private generators are in place."""
+    """Whose private generators are in place, and how to put the global ones back."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.owner = 0
+        self.restores: list[Callable[[], None]] = []
 
 
 _turn = _Turn()
@@ -40,8 +45,27 @@ _turn = _Turn()
 def take_turn_from(thread: int) -> None:
     """Let others go on although `thread`, which was given up, may never give its turn back."""
     global _turn
-    if _turn.owner == thread:
+    turn = _turn
+    if turn.owner == thread and turn.restores:
         _turn = _Turn()
+        while turn.restores:
+            turn.restores.pop()()
+
+
+def waits_for_turn(frame: FrameType | None) -> bool:
+    """Whether a thread that stands at `frame` waits for another one to give its turn back."""
+    return frame is not None and frame.f_code is _next_turn.__code__
+
+
+def _next_turn() -> _Turn:
+    while True:
+        turn = _turn
+        # A look now and then: it may have been taken from one that never gives it back.
+        if turn.lock.acquire(timeout=_LOOK_SECONDS):
+            if turn is _turn:
+                turn.owner = threading.get_ident()
+                return turn
+            turn.lock.release()
 
 
 class SeedTree:
@@ -139,12 +163,13 @@ class PrivateGenerators:
     def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Call `function` with the private generators in place of the global ones."""
         # The generators are one for all threads: only one world at a time can have its own in their place.
-        turn = _turn
-        with turn.lock:
-            turn.owner = threading.get_ident()
-            return self._run(function, *args, **kwargs)
+        turn = _next_turn()
+        try:
+            return self._run(turn, function, *args, **kwargs)
+        finally:
+            turn.lock.release()
 
-    def _run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    def _run(self, turn: _Turn, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         watched = self.on_probation
         swaps = [
             swap
@@ -155,12 +180,14 @@ class PrivateGenerators:
             )
             if watched or name in self.drawn
         ]
-        restores = [swap(watched) for swap in swaps]
+        outer = len(turn.restores)
+        for swap in swaps:
+            turn.restores.append(swap(watched))
         try:
             return function(*args, **kwargs)
         finally:
-            for restore in reversed(restores):
-                restore()
+            while len(turn.restores) > outer:  # none are left where the turn was taken away
+                turn.restores.pop()()
             if watched:
                 self._left -= 1
                 if not self.needed:

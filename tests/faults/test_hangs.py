@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 import time
@@ -193,6 +194,26 @@ def test_a_thread_that_hangs_is_told_and_left_behind_and_writes_nothing_when_it_
         assert sum(thread.is_alive() for thread in left) == 1  # the new one
         again, _ = envs.reset(seed=3)
         assert first.tobytes() == again.tobytes()
+
+
+@pytest.mark.parametrize("slot", [1, 3])
+def test_a_thread_that_hangs_with_the_global_generators_is_the_one_that_is_told(slot, tmp_path):
+    """The others wait for their turn with them, and go on when it was taken from the one that hangs."""
+    release = threading.Event()
+    makers = hangers(tmp_path, ("step 2",), release.wait)
+    makers[slot], makers[1] = makers[1], makers[slot]
+    before = random.getstate(), np.random.get_state()[1].tobytes()
+    with stretto.make_vec(makers, 4, backend="thread", workers=4, global_rng="private", **LIMITS) as envs:
+        envs.reset(seed=3)
+        with pytest.raises(stretto.WorldHung) as caught:
+            for _ in range(5):
+                envs.step(np.zeros(4, int))
+        assert caught.value.place.slot == slot
+        envs.reset(seed=3)
+        envs.step(np.zeros(4, int))
+        release.set()
+        envs.reset(seed=3)
+    assert (random.getstate(), np.random.get_state()[1].tobytes()) == before
 
 
 def test_a_thread_that_hangs_while_it_is_closed_is_told(tmp_path):

@@ -16,11 +16,16 @@ from stretto.workers.thread import ThreadWorker
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A row of the table. `start` makes a worker elsewhere, and is `None` where there is no elsewhere."""
+    """A row of the table. `start` makes a worker elsewhere, and is `None` where there is no elsewhere.
+
+    `caller_works`: whether the caller may be one of the workers. Threads leave it free to see that one of them hangs:
+    their worlds take turns with the global generators, and so could keep the caller from ever looking.
+    """
 
     name: str
     start: Callable[..., Worker] | None
     crosses_processes: bool
+    caller_works: bool
 
     def __str__(self) -> str:
         return self.name
@@ -32,9 +37,9 @@ def _start_thread(
     return ThreadWorker(index, capacity, arena, bell, factory)
 
 
-SERIAL = Backend("serial", None, crosses_processes=False)
-THREAD = Backend("thread", _start_thread, crosses_processes=False)
-PROCESS = Backend("process", ProcessWorker, crosses_processes=True)
+SERIAL = Backend("serial", None, crosses_processes=False, caller_works=True)
+THREAD = Backend("thread", _start_thread, crosses_processes=False, caller_works=False)
+PROCESS = Backend("process", ProcessWorker, crosses_processes=True, caller_works=True)
 
 BACKENDS = {backend.name: backend for backend in (SERIAL, THREAD, PROCESS)}
 

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from stretto.budget import Lease
 from stretto.envs import messages
-from stretto.envs.crew import Crew, Issue, Member, Request
+from stretto.envs.crew import Crew, Issue, Member, Request, sender
 from stretto.envs.infos import InfoJoin, Infos, merge
 from stretto.envs.layout import Array
 from stretto.envs.messages import Extras
@@ -80,7 +80,7 @@ class Engine:
         self._stuck = "a reset was interrupted or failed"
         shares = [[plans[slot] for slot in member.slots if slot in plans] for member in crew.members]
         requests = [
-            crew.ask(member, _send(messages.Reset(share, buffer)), "resetting", "reset")
+            crew.ask(member, sender(messages.Reset(share, buffer)), "resetting", "reset")
             for member, share in zip(crew.members, shares, strict=True)
             if share
         ]
@@ -93,7 +93,9 @@ class Engine:
             state.copy_rows([slot for slot in self.everyone if slot not in plans], state.buffer, buffer)
         for how in plans.values():
             state.history.reset(how)
-        infos = self._take(requests, buffer, [[how.slot for how in share] for share in shares if share])
+        infos = self._take(
+            [request.value for request in requests], buffer, [[how.slot for how in share] for share in shares if share]
+        )
         state.buffer = buffer
         self._note_ended(buffer)
         self._stuck = None
@@ -110,16 +112,11 @@ class Engine:
         if self._by_signal:
             for target, array in zip(state.buffers.actions, admitted, strict=True):
                 target[:] = array
-            issue = self._step_all[buffer]
-            requests = [crew.ask(member, issue, "stepping", "step") for member in crew.members]
+            told = crew.step_all(STEP_ALL + buffer, self._step_all[buffer])
         else:
-            requests = [
-                crew.ask(member, _send(self._step_message(member, admitted, buffer)), "stepping", "step")
-                for member in crew.members
-            ]
-        crew.settle(requests)
+            told = crew.tell(lambda member: self._step_message(member, admitted, buffer), "stepping", "step")
         state.history.stepped(admitted, None)
-        infos = self._take(requests, buffer, self._parts)
+        infos = self._take(told, buffer, self._parts)
         state.buffer = buffer  # before anything is asked again: a worker may have to be restored to these rows
         self._count(buffer)
         self._stuck = None
@@ -134,10 +131,9 @@ class Engine:
             return messages.Step(None, arrays[0], buffer)
         return messages.Step(None, [state.actions.row(arrays, (), i) for i in range(member.count)], buffer)
 
-    def _take(self, requests: Sequence[Request], buffer: int, parts: Sequence[Any]) -> dict[str, Any]:
+    def _take(self, told: Sequence[Extras | None], buffer: int, parts: Sequence[Any]) -> dict[str, Any]:
         pieces: list[Infos] = []
-        for request, part in zip(requests, parts, strict=True):
-            extras: Extras | None = request.value
+        for extras, part in zip(told, parts, strict=True):
             if extras is None:
                 pieces.append(None)
             else:
@@ -173,7 +169,7 @@ class Engine:
             for member in self.crew.members:
                 tasks = {slot: ahead[slot] for slot in member.slots if slot in ahead}
                 if tasks:  # nobody waits for the answer: a worker serves its requests in order
-                    self.crew.ask(member, _send(messages.NextTasks(tasks)), "taking tasks", "step")
+                    self.crew.ask(member, sender(messages.NextTasks(tasks)), "taking tasks", "step")
 
     # ---- some slots ----
 
@@ -191,7 +187,7 @@ class Engine:
                 issue = _signal(2 * (slot - member.first + 1) + buffer)
             else:
                 rows = one if state.actions.loose else [state.actions.row(one, (), 0)]
-                issue = _send(messages.Step([slot], rows, buffer))
+                issue = sender(messages.Step([slot], rows, buffer))
             done = partial(_stepped_one, state, slot, buffer, one, self._next_step)
             self.flying[slot] = crew.ask(member, issue, "stepping", "step", done)
 
@@ -335,11 +331,6 @@ os.register_at_fork(after_in_child=_after_fork)
 
 def _signal(code: int) -> Issue:
     return lambda worker: worker.signal(code)
-
-
-def _send(message: object) -> Issue:
-    by_value = not isinstance(message, messages.Step)
-    return lambda worker: worker.send(message, by_value=by_value)
 
 
 def _stepped_one(

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from stretto.adapters.worlds import native
 from stretto.envs.checks import check_scalars
 from stretto.envs.infos import Entry, pack
-from stretto.envs.layout import Array, Put, SpaceLayout, same_space
+from stretto.envs.layout import Array, SpaceLayout, Target, same_space
 from stretto.envs.messages import Extras, Origin, ResetSlot
 from stretto.envs.slot import GroupSettings, Maker, Slot, Started, StepFunction
 from stretto.errors import InvalidOutput, InvalidSpace, Place
@@ -23,7 +23,7 @@ from stretto.errors import InvalidOutput, InvalidSpace, Place
 class Rows:
     """Where a group writes the results of a step: row `i` belongs to its world `i`."""
 
-    put: Put
+    target: Target
     rewards: Array
     terminated: Array
     truncated: Array
@@ -102,7 +102,7 @@ class EnvGroup:
         for how in plans:
             i = how.slot - self.first
             observation, info = self.reset_slot(how)
-            rows.put(i, observation)
+            rows.target[i] = observation
             rows.rewards[i] = 0.0
             rows.terminated[i] = rows.truncated[i] = False
             if info:
@@ -148,7 +148,7 @@ class EnvGroup:
         bulk and written only when true; a world that waits for its reset has another function in `steps`.
         """
         self._doing = "stepping"
-        steps, progress, put = self._steps, self.progress, rows.put
+        steps, progress, target = self._steps, self.progress, rows.target
         entries, first = self._entries, self.first
         rewards: list[Any] = []
         add = rewards.append
@@ -160,7 +160,7 @@ class EnvGroup:
                 rows.terminated[i] = terminated
                 rows.truncated[i] = truncated
                 observation, info = self._finished(i, observation, info)
-            put(i, observation)
+            target[i] = observation
             if info:
                 entries.append((first + i, info))
         return rewards

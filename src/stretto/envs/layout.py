@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from gymnasium import spaces
 
 Array = np.ndarray[Any, np.dtype[Any]]
-Put = Callable[[int, Any], None]
+
+
+class Target(Protocol):
+    """Takes the value of row `i`: an array, or what looks like one."""
+
+    def __setitem__(self, i: int, value: Any, /) -> None: ...
+
 
 FIXED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 """The spaces whose every value takes the same bytes."""
@@ -64,24 +70,19 @@ class SpaceLayout:
         """Return the shapes of the arrays that hold `count` values, one a fixed leaf."""
         return [((count, *leaf.shape), leaf.dtype) for leaf in self.fixed]
 
-    def writer(self, arrays: Sequence[Array], put_loose: Callable[[int, int, Any], None]) -> Put:
-        """Return `put(i, value)`, which writes a value into row `i` of the arrays.
+    def target(self, arrays: Sequence[Array], put_loose: Callable[[int, int, Any], None]) -> Target:
+        """Return what `target[i] = value` writes a value into row `i` of the arrays with.
 
-        Loose leaves go to `put_loose(leaf number, i, value)`. The most common space, one fixed leaf, gets the array's
-        own method: a Python function around it would cost 1% of a CartPole step.
+        Loose leaves go to `put_loose(leaf number, i, value)`. The most common space, one fixed leaf, gets the array
+        itself: any function around it would cost 1% of a CartPole step and more.
         """
         if len(self.leaves) == 1 and self.fixed and not self.fixed[0].path:
-            return arrays[0].__setitem__
-        fixed = [(array, _getter(leaf)) for array, leaf in zip(arrays, self.fixed, strict=True)]
-        loose = [(number, _getter(leaf)) for number, leaf in enumerate(self.loose)]
-
-        def put(i: int, value: Any) -> None:
-            for array, get in fixed:
-                array[i] = get(value)
-            for number, get in loose:
-                put_loose(number, i, get(value))
-
-        return put
+            return arrays[0]
+        return _Composite(
+            [(array, _getter(leaf)) for array, leaf in zip(arrays, self.fixed, strict=True)],
+            [(number, _getter(leaf)) for number, leaf in enumerate(self.loose)],
+            put_loose,
+        )
 
     def batch(self, arrays: Sequence[Array], objects: Sequence[Sequence[Any]]) -> Any:
         """Put arrays (and, for loose leaves, lists of values) together to a batch of the space, without copies."""
@@ -111,6 +112,24 @@ class SpaceLayout:
             return next(fixed) if isinstance(space, FIXED) else next(loose)
 
         return pick(self.space, iter(rows), iter([values[i] for values in objects]))
+
+
+class _Composite:
+    """Takes values apart into several arrays, and parts without a fixed size."""
+
+    def __init__(
+        self,
+        fixed: list[tuple[Array, Callable[[Any], Any]]],
+        loose: list[tuple[int, Callable[[Any], Any]]],
+        put_loose: Callable[[int, int, Any], None],
+    ) -> None:
+        self._fixed, self._loose, self._put_loose = fixed, loose, put_loose
+
+    def __setitem__(self, i: int, value: Any) -> None:
+        for array, get in self._fixed:
+            array[i] = get(value)
+        for number, get in self._loose:
+            self._put_loose(number, i, get(value))
 
 
 def _getter(leaf: Leaf) -> Callable[[Any], Any]:

@@ -172,7 +172,7 @@ def _start(
         crew = Crew(chosen.backend, limits, spin_seconds=_spin(chosen.backend, workers, budget))
         try:
             shares = _shares(makers, workers, group, chosen.relief)
-            inline = None if isolate else len(shares) - 1
+            inline = len(shares) - 1 if chosen.backend.caller_works and not isolate else None
             built: list[Built] = crew.start(shares, inline)
             _check_equal(built, shares)
             if workers != chosen.workers:

@@ -160,12 +160,12 @@ class PlainLoop:
         layout = SpaceLayout(self.envs[0].observation_space)
         self.observations = [np.zeros(shape, dtype) for shape, dtype in layout.shapes(count)]
         self.objects: list[list[Any]] = [[None] * count for _ in layout.loose]
-        self._put = layout.writer(self.observations, self._put_loose)
+        self._target = layout.target(self.observations, self._put_loose)
         self.rewards = np.zeros(count)
         self.terminated, self.truncated = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         self.infos: list[dict[str, Any]] = []
         for i, env in enumerate(self.envs):
-            self._put(i, env.reset(seed=i)[0])
+            self._target[i] = env.reset(seed=i)[0]
 
     def _put_loose(self, leaf: int, i: int, value: Any) -> None:
         self.objects[leaf][i] = value
@@ -177,7 +177,7 @@ class PlainLoop:
 
     def step(self, actions: Any) -> int:
         """Step every environment; return how many real steps that were."""
-        put, pending, terminated, truncated = self._put, self._pending, self.terminated, self.truncated
+        target, pending, terminated, truncated = self._target, self._pending, self.terminated, self.truncated
         terminated[:] = False
         truncated[:] = False
         rewards: list[Any] = []
@@ -194,7 +194,7 @@ class PlainLoop:
                 rewards.append(reward)
                 if over or cut:
                     terminated[i], truncated[i], pending[i] = over, cut, True
-            put(i, observation)
+            target[i] = observation
             infos.append(info)
         self.rewards[:] = rewards
         return len(rewards) - resets

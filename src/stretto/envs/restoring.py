@@ -26,9 +26,9 @@ class Restorer:
         self._replayed = 0
         self._actions = SpaceLayout(group.slots[0].env.action_space)
         count = group.count
-        self._scratch = Rows(self._see, np.zeros(count), np.zeros(count, bool), np.zeros(count, bool))
+        self._scratch = Rows(self, np.zeros(count), np.zeros(count, bool), np.zeros(count, bool))
 
-    def _see(self, i: int, observation: Any) -> None:
+    def __setitem__(self, i: int, observation: Any) -> None:
         self._seen = observation
 
     def restore(self, plans: list[SlotPlan]) -> Restored:
@@ -72,7 +72,7 @@ class Restorer:
 
     def _begin(self, i: int, how: ResetSlot) -> None:
         observation, _ = self._group.reset_slot(how)
-        self._see(i, observation)
+        self._seen = observation
         self._stepped = False
 
     def _do_all(self, i: int, events: list[Any]) -> None:

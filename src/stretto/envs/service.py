@@ -98,13 +98,6 @@ class GroupService:
     def close(self) -> None:
         self._group.close()
 
-    def move_to(self, port: Port) -> GroupService:
-        """Serve through another port of this process from now on."""
-        self._port = port
-        self._group.progress = port.words[POSITION : POSITION + 1]
-        port.place = self._group.place
-        return self
-
     def handle(self, message: Any) -> object:
         group = self._group
         match message:
@@ -196,7 +189,7 @@ class GroupService:
         b = self._buffers
         self._rows = [
             Rows(
-                self._observations.writer(b.observations[k], self._put_loose),
+                self._observations.target(b.observations[k], self._put_loose),
                 b.rewards[k],
                 b.terminated[k],
                 b.truncated[k],

@@ -233,15 +233,12 @@ class Slot:
         self.origins.append(Origin(self.number, self.episode, seed, generator, private, automatic))
 
     def _reset_world(self, seed: int | None, options: dict[str, Any] | None) -> Started:
-        keywords: dict[str, Any] = {}
-        if seed is not None:
-            keywords["seed"] = seed
-            if self._guard is not None:
-                self._guard.reseed(SeedTree(seed).child("global"))
-        if options is not None:
-            keywords["options"] = options
         self.resetting = True
-        result = self.privately(self.env.reset, **keywords)
+        result: Any
+        if seed is None and options is None and (self._guard is None or not self._guard.needed):
+            result = self.env.reset()  # the common case, with nothing around it
+        else:
+            result = self._reset_with(seed, options)
         self.began = self._clock[0]
         self._ever_reset = True
         self.install()
@@ -253,3 +250,13 @@ class Slot:
         self.resetting = False
         observation, info = result
         return observation, info
+
+    def _reset_with(self, seed: int | None, options: dict[str, Any] | None) -> Any:
+        keywords: dict[str, Any] = {}
+        if seed is not None:
+            keywords["seed"] = seed
+            if self._guard is not None:
+                self._guard.reseed(SeedTree(seed).child("global"))
+        if options is not None:
+            keywords["options"] = options
+        return self.privately(self.env.reset, **keywords)

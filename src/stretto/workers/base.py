@@ -320,6 +320,10 @@ class Worker:
         """Descriptors that become readable when it has sent something or died."""
         return []
 
+    def waits(self) -> bool:
+        """Whether it waits for what another worker has, and so is not the one that hangs."""
+        return False
+
     def stack(self) -> str:
         """Return where its Python code stands now."""
         return ""

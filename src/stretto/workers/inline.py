@@ -63,12 +63,6 @@ class InlineWorker(Worker):
         self.read = int(self.words[MAIL])
         return self._mail.collect()
 
-    def take_service(self) -> Service:
-        """Let another worker of this process have the service, and serve nothing more."""
-        service, self._host.service = self._host.service, None
-        assert service is not None
-        return service
-
     def forget_requests(self) -> None:
         """Drop what was requested and not done yet."""
         self._answered = self.words[DONE] = self.made

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from stretto.errors import ResourceError
-from stretto.seeding import take_turn_from
+from stretto.seeding import take_turn_from, waits_for_turn
 from stretto.workers.arena import Arena
 from stretto.workers.base import Abandoned, Port, Service, Start, Worker, serve
 from stretto.workers.control import HEAD, MAIL, MESSAGE, WORKER_ASLEEP, Bell, control_bytes, fence
@@ -78,6 +78,9 @@ class ThreadWorker(Worker):
     def stack(self) -> str:
         frame = sys._current_frames().get(self._thread.ident or 0)  # noqa: SLF001  there is no public way
         return "" if frame is None else "".join(traceback.format_stack(frame))
+
+    def waits(self) -> bool:
+        return waits_for_turn(sys._current_frames().get(self._thread.ident or 0))  # noqa: SLF001  the same
 
     def last_words(self) -> str:
         return "it was left behind" if self._left else super().last_words()
