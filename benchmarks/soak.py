@@ -100,7 +100,8 @@ def main() -> int:
 def soak(envs: list[Any], sends: Any, seconds: float) -> list[Held]:
     """Step all of them in turn; return what was held meanwhile."""
     print(
-        f"{'minutes':>7} {'caller':>9} {'launcher':>9} {'a worker':>9} {'descriptors':>12} {'threads':>8} {'steps':>12} {'kills':>7}"
+        f"{'minutes':>7} {'caller':>9} {'launcher':>9} {'a worker':>9} {'descriptors':>12} {'threads':>8} "
+        f"{'steps':>12} {'kills':>7}"
     )
     for one in envs:
         one.reset(seed=0)

@@ -327,8 +327,16 @@ class Crew:
                 member.seen, member.since = seen, now
                 continue
             timeout = member.requests[0].timeout
-            if timeout is not None and now - member.since > timeout and not member.worker.waits():
-                self._replace(member, hung_after=timeout)
+            if timeout is None or now - member.since <= timeout:
+                continue
+            if member.worker.waits():
+                member.since = now
+                continue
+            in_a_thread = member.worker.pid is None
+            self._replace(member, hung_after=timeout)
+            if in_a_thread:
+                for other in self.members:  # they may have waited for this one
+                    other.since = time.monotonic()
 
     # ---- taking answers in ----
 
