@@ -2,7 +2,7 @@
 
 VENV ?= .venv
 BENCHMARK ?= benchmarks/vector_envs.py
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n 2
 
 # The first interpreter that runs and is new enough: a name on PATH may belong to a version that is not installed.
 PYTHON ?= $(shell for name in python3.11 python3; do \

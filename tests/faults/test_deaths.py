@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from gymnasium.vector import AutoresetMode
 
@@ -128,8 +129,12 @@ def test_the_launcher_two_workers_or_both_may_die_at_once(transport, tmp_path):
                     victims = [launcher().pid, workers[1]]
                 case _:
                     victims = []
+            # A launcher takes its workers with it, but not at once: without a look, they may die in a later massacre.
+            doomed = workers if launcher().pid in victims else victims
+            dying = [psutil.Process(pid) for pid in doomed]
             for pid in victims:
                 os.kill(pid, signal.SIGKILL)
+            assert not psutil.wait_procs(dying, timeout=20)[1]
 
         play(envs, actions, 3, before_step=kill).check_same(expected, "a run with massacres and one without")
         assert envs.statistics().restarts == 3 + 2 + 3 + 3 + 3
