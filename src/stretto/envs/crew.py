@@ -411,7 +411,8 @@ class Crew:
     def _show_outputs(self) -> None:
         outputs, self._outputs = self._outputs, []
         raised = []
-        for output in outputs:
+        # In the order of the slots: whose mail came first depends on the workers.
+        for output in sorted(outputs, key=lambda output: -1 if output.slot is None else output.slot):
             try:
                 deliver(output)
             except Exception as error:  # noqa: BLE001  a warning that the caller's filters turn into an error: the rest is shown too
