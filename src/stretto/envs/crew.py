@@ -158,7 +158,6 @@ class Crew:
                 self._bell,
                 member.factory,
                 spin_seconds=self.spin_seconds,
-                start_timeout=self.limits.start,
             )
             self._waiter.watch(member.worker)
         self.ever_started.add(member.index)

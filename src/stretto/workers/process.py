@@ -25,6 +25,7 @@ from stretto.workers.mail import CallerMail, dump
 from stretto.workers.output import log_levels
 from stretto.workers.resources import resources
 
+_LAUNCH_SECONDS = 60.0  # for the launcher itself, which imports numpy and gymnasium first; worlds have their own limit
 _KILL_SECONDS = 5.0
 _STACK_SECONDS = 0.5
 
@@ -45,7 +46,6 @@ class ProcessWorker(Worker):
         factory: Callable[[Port], Service],
         *,
         spin_seconds: float = 0.0,
-        start_timeout: float | None = 60.0,
     ) -> None:
         start = _pickled(Start(factory))
         with contextlib.ExitStack() as on_failure, contextlib.ExitStack() as theirs, resources("a worker process"):
@@ -65,7 +65,7 @@ class ProcessWorker(Worker):
             fds = [mail.fileno(), control_fd, arena.fd, bell.fd, caller_bell.write_fd, self._stack_fd]
             fds += [_stream_fd(number, theirs) for number in (1, 2)]
             self._launcher = launcher()
-            self._pid = self._launcher.spawn(fds, start_timeout)
+            self._pid = self._launcher.spawn(fds, _LAUNCH_SECONDS)
             self._launcher_pid = self._launcher.pid
             self._handle = _Handle(self._pid)
             self._ended: str | None = None
