@@ -323,7 +323,7 @@ def test_ctrl_c_ends_a_program_whose_worlds_hang_too():
         began = time.monotonic()
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=30)
-        assert time.monotonic() - began < 3.0
+        assert time.monotonic() - began < 4.0
         assert err.count("Traceback") == 1
         check_gone(family)
 

@@ -19,7 +19,10 @@ pytestmark = pytest.mark.timeout(90)
 SLOTS = 6
 STEPS = 64
 EVERY = 4
-"""Steps between two kills: 16 a run. With two runs in each of 12 settings that makes 384, of which few miss."""
+"""Steps between two kills: 16 a run."""
+
+LEAST_KILLS = 10
+"""Some may miss. Two runs in each of 12 settings make 240 at least."""
 
 SETTINGS: dict[str, tuple[Any, dict[str, Any]]] = {
     "CartPole": ("CartPole-v1", {}),
@@ -33,8 +36,6 @@ LAYOUT = {"backend": "process", "workers": 3, "isolate": True, "max_restarts": 5
 
 settings = pytest.mark.parametrize(("world", "options"), SETTINGS.values(), ids=SETTINGS)
 transports = pytest.mark.parametrize("transport", ["shared", "message"])
-
-killed: list[int] = []
 
 
 def undisturbed(world: Any, options: dict[str, Any]) -> Any:
@@ -59,7 +60,7 @@ def test_steps_with_kills_at_random_moments_give_the_same(world, options, transp
         play(envs, actions, 9, before_step=strike).check_same(expected, "a run with kills and one without")
         assert envs.statistics().truncations == 0
         assert envs.statistics().restarts >= killer.kills // 2  # some hit one that was being replaced already
-    killed.append(killer.kills)
+    assert killer.kills >= LEAST_KILLS
 
 
 @settings
@@ -81,7 +82,7 @@ def test_sends_with_kills_at_random_moments_give_the_same(world, options, transp
                 seen += len(part.ids)
                 _check_rows(part, expected.moments[number + 1])
         assert envs.statistics().truncations == 0
-    killed.append(killer.kills)
+    assert killer.kills >= LEAST_KILLS
 
 
 def _check_rows(part: Any, moment: Any) -> None:
@@ -90,9 +91,3 @@ def _check_rows(part: Any, moment: Any) -> None:
         for name, got, wanted in zip(part._fields[:4], part[:4], moment[:4], strict=True):
             assert difference(np.asarray(got[row]), np.asarray(wanted[slot])) is None, (name, slot)
         assert difference(info_of(part.infos, row), info_of(moment[4], slot)) is None, ("infos", slot)
-
-
-def test_there_were_enough_of_them():
-    if len(killed) < 2 * 2 * len(SETTINGS):
-        pytest.skip("only if all of this file was run, in one process")
-    assert sum(killed) >= 200

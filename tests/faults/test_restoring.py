@@ -15,6 +15,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 import stretto
+from stretto.envs.history import MOST_CALLS
 from stretto.envs.slot import RECORD_EVERY
 from stretto.testing import difference, play, sample_actions
 from tests.faults.worlds import Adjustable, OwnGenerator, RaisesWhenReplayed, Unrepeatable
@@ -211,6 +212,36 @@ def test_calls_and_attributes_are_repeated_in_their_order():
         assert difference(go(envs, lambda: kill_all(envs)), expected) is None
         assert envs.statistics().restarts == 8
         assert envs.statistics().truncations == 0
+
+
+def test_calls_that_add_up_are_all_repeated_also_those_from_before_the_last_point_to_restore_from():
+    with stretto.make_vec(partial(Adjustable, 5), 2, **ISOLATED) as envs:
+        envs.call("scale", 2.0)  # before the first reset
+        envs.reset(seed=1)
+        for _ in range(3):
+            envs.call("scale", 3.0)
+            for _ in range(RECORD_EVERY + 20):
+                envs.step(np.zeros(2, int))
+        envs.set_attr("pace", [d * 10 for d in envs.get_attr("pace")])
+        envs.call("scale", 0.5)
+        assert envs.get_attr("pace") == (270.0, 270.0)
+        for _ in range(2):
+            kill_all(envs)
+            assert envs.get_attr("pace") == (270.0, 270.0)
+        assert envs.statistics().truncations == 0
+        assert envs.statistics().replayed_steps < 4 * RECORD_EVERY
+
+
+def test_questions_that_are_asked_at_every_step_are_not_kept_for_ever():
+    with stretto.make_vec(partial(Adjustable, 5), 2, **ISOLATED) as envs:
+        envs.reset(seed=1)
+        envs.set_attr("pace", 4.0)
+        for _ in range(3 * RECORD_EVERY):
+            envs.call("see")
+            envs.step(np.zeros(2, int))
+        kill_all(envs)
+        assert envs.get_attr("pace") == (4.0, 4.0)
+        assert all(len(settled) <= MOST_CALLS for settled in envs._engine.state.history._settled)
 
 
 def test_a_death_during_a_call_is_recovered_and_the_call_is_made_once():

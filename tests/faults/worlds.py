@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.worlds import Drift, Result, Start, World
+from tests.worlds import Drift, GlobalDrift, Result, Start, World
 
 
 def end_process(how: str) -> None:
@@ -235,22 +234,6 @@ class Talker(Drift):
         warnings.warn(f"warn: {what}", UserWarning, stacklevel=2)
 
 
-class Hugger(Drift):
-    """Never comes back from a scheduled moment, and cannot be interrupted: it sleeps in C."""
-
-    def __init__(self, schedule: Schedule, moment: str = "step 3", release: threading.Event | None = None) -> None:
-        super().__init__(1000)
-        self.schedule, self.moment, self.release = schedule, moment, release
-
-    def _at(self, moment: str) -> None:
-        if self.schedule.due(moment):
-            if self.release is not None:
-                self.release.wait()
-            else:
-                while True:
-                    time.sleep(3600)
-
-
 class Wide(World):
     """An observation of `size` bytes that tells the step."""
 
@@ -263,3 +246,25 @@ class Wide(World):
 
     def see(self) -> Any:
         return np.full(self.size, self.steps % 256, np.uint8)
+
+
+class Knobs:
+    """What can be turned in any world."""
+
+    pace = 1.0
+
+    def scale(self, factor: float) -> float:
+        self.pace *= factor
+        return self.pace
+
+    def step(self, action: Any) -> Any:
+        observation, reward, *rest = super().step(action)
+        return observation, reward * self.pace, *rest
+
+
+class OwnGeneratorWithKnobs(Knobs, OwnGenerator):
+    pass
+
+
+class GlobalDriftWithKnobs(Knobs, GlobalDrift):
+    pass

@@ -25,7 +25,8 @@ class WorldCalls:
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of every environment, or read an attribute, and return the results.
 
-        Calls are repeated when a lost world is restored, because they may have changed it.
+        Calls are repeated when a lost world is restored, because they may have changed it; where there were hundreds,
+        only the last of each name.
         """
         return self._call(messages.Call(name, args, kwargs))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -11,22 +12,18 @@ from typing import Any
 import numpy as np
 
 from stretto.envs.layout import Array, SpaceLayout
-from stretto.envs.messages import Call, Origin, ResetSlot
+from stretto.envs.messages import Attempt, Call, Origin, ResetSlot
 
 FALLBACK_ENTRIES = 5_000
 """How many steps are kept behind the nearest restorable point, for worlds that it turns out not to restore."""
+
+MOST_CALLS = 256
+"""How many calls and attributes from before a slot's restorable point are kept; of more, the last of each name."""
 
 _PRUNE_EVERY = 512
 
 Row = tuple[Any, ...]
 """The action of one slot, as one array a leaf (where actions have no fixed size: just itself)."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Steps:
-    """Steps of all slots as one entry: a copy of their actions."""
-
-    actions: Sequence[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +34,7 @@ class _Point:
     entries: int
     own: int
     steps: int
+    settled: int
 
 
 class _Log:
@@ -71,7 +69,7 @@ class History:
     def __init__(self, count: int, actions: SpaceLayout, limit: int) -> None:
         self._actions = actions
         self._limit = limit
-        self._entries = _Log()
+        self._entries = _Log()  # a list is a step of all slots, a tuple is something else
         self._steps = 0
         self._others: list[int] = []  # where the entries are that are no steps: few, and often none
         self._own = [_Log() for _ in range(count)]  # (entries noted before it, a row of actions or a reset)
@@ -79,7 +77,8 @@ class History:
         self._noted = 0
         self._nearest: list[_Point | None] = [None] * count
         self._seeded: list[_Point | None] = [None] * count
-        self._settled: list[dict[str, Any]] = [{} for _ in range(count)]
+        self._settled: list[list[Any]] = [[] for _ in range(count)]  # calls and attributes before the nearest point
+        self._settled_to = [0] * count
         self.was_reset = [False] * count
         self.overrun = [False] * count
 
@@ -90,11 +89,11 @@ class History:
 
     # ---- taking note ----
 
-    def stepped(self, actions: list[Array] | Sequence[Any], slots: Sequence[int] | None) -> None:
+    def stepped(self, actions: list[Array] | list[Any], slots: Sequence[int] | None) -> None:
         """Note a step: `actions` is a copy, with a row for each of `slots` (`None`: for all)."""
         if slots is None:
             self._steps += 1
-            self._entries.items.append(_Steps(actions))
+            self._entries.items.append(actions)
         else:
             end = self._entries.end
             for row, slot in enumerate(slots):
@@ -152,24 +151,29 @@ class History:
 
     def _here(self, how: ResetSlot) -> _Point:
         slot = how.slot
-        return _Point(how, self._entries.end, self._own[slot].end, self._steps_of(slot))
+        return _Point(how, self._entries.end, self._own[slot].end, self._steps_of(slot), len(self._settled[slot]))
 
     def _steps_of(self, slot: int) -> int:
         return self._steps + self._own_steps[slot]
 
     # ---- giving it out ----
 
-    def attempts(self, slot: int) -> list[tuple[ResetSlot, list[Any]]]:
-        """Return the ways to restore a slot, the best first: a reset, and the events after it."""
+    def attempts(self, slot: int) -> list[Attempt]:
+        """Return the ways to restore a slot, the best first."""
         nearest, seeded = self._nearest[slot], self._seeded[slot]
         points = [nearest] if seeded is nearest else [nearest, seeded]
-        return [(point.how, self._events(slot, point)) for point in points if point is not None and self._has(point)]
+        return [
+            Attempt(self._settled[slot][: point.settled], point.how, self._events(slot, point))
+            for point in points
+            if point is not None and self._has(point)
+        ]
 
-    def before(self, slot: int) -> list[Any]:
-        """Return the attributes and calls that came before the slot's restorable points: the last of each name."""
-        if self._nearest[slot] is None:
+    def changes(self, slot: int) -> list[Any]:
+        """Return the calls and attributes that have changed the slot's world since it was built."""
+        events = [] if (nearest := self._nearest[slot]) is None else self._events(slot, nearest)
+        if nearest is None:
             self._settle(slot)
-        return list(self._settled[slot].values())
+        return self._settled[slot] + [event for event in events if event[0] in ("call", "set")]
 
     def _has(self, point: _Point) -> bool:
         """Whether all that came after a point is still there and within the limit."""
@@ -185,9 +189,9 @@ class History:
         events: list[Any] = []
         run: list[Row] = []
         for event in self._merged(slot, point):
-            if isinstance(event, _Steps):
-                run.append(self._row(event.actions, slot))
-            elif isinstance(event, tuple) and event[0] == "step":
+            if isinstance(event, list):
+                run.append(self._row(event, slot))
+            elif event[0] == "step":
                 run.append(event[1])
             else:
                 own = self._event(event, slot)
@@ -231,18 +235,19 @@ class History:
     # ---- forgetting ----
 
     def _settle(self, slot: int) -> None:
-        """Keep what still matters of the entries since the slot's last point, which will not be replayed."""
-        nearest, base = self._nearest[slot], self._entries.base
-        start = base if nearest is None else max(nearest.entries, base)
-        for position in self._others:
-            if position >= start:
-                entry = self._entries.items[position - base]
-                event = self._event(entry, slot)
-                if event is None:
-                    continue
-                key = f"{entry[0]} {entry[1].name if isinstance(entry[1], Call) else entry[1]}"
-                self._settled[slot].pop(key, None)
-                self._settled[slot][key] = event
+        """Keep the calls and attributes since the slot's last point: the steps between them will not be replayed."""
+        settled, base = self._settled[slot], self._entries.base
+        for position in self._others[bisect_left(self._others, self._settled_to[slot]) :]:
+            event = self._event(self._entries.items[position - base], slot)
+            if event is not None:
+                settled.append(event)
+        self._settled_to[slot] = self._entries.end
+        if len(settled) > MOST_CALLS:
+            last = {
+                (kind, what.name if isinstance(what, Call) else what): n for n, (kind, what, *_) in enumerate(settled)
+            }
+            settled[:] = [settled[n] for n in sorted(last.values())[-MOST_CALLS // 2 :]]
+            self._seeded[slot] = None  # how much was settled before it cannot be told any more
 
     def _prune(self) -> None:
         """Drop what nobody will replay."""
@@ -255,6 +260,7 @@ class History:
                 self._nearest[slot] = self._seeded[slot] = nearest = seeded = None
                 self.overrun[slot] = True
             if nearest is None:
+                self._settle(slot)
                 log.drop_before(log.end)
                 continue
             fallback = nearest if seeded is None else seeded

@@ -133,11 +133,23 @@ class Extras:
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """A way to restore a slot: what had changed its world before a reset, the reset, and what happened after it.
+
+    Events, in order, are ("steps", actions, one array a leaf), ("reset", ResetSlot), ("call", Call) or
+    ("set", name, value).
+    """
+
+    before: list[Any]
+    reset: ResetSlot
+    after: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
 class SlotPlan:
     """How to bring one slot to where it was.
 
-    `attempts` are ways to do so, the best first: a reset, and what happened after it, in order: ("steps", actions, one
-    array a leaf), ("reset", ResetSlot), ("call", Call) or ("set", name, value). `before` came before any of them.
+    `attempts` are ways to do so, the best first. `changes` are the calls and attributes that have changed its world.
     `expected` is the last row that the caller saw: observation, reward, terminated, truncated; `None`: nothing to
     compare with. If the slot cannot be restored, `lost_seed` seeds the next episode, unless `slot_seed` has a key for
     each; `reason` says why where that is known beforehand, and `last` is the observation to end the lost episode with,
@@ -145,8 +157,8 @@ class SlotPlan:
     """
 
     slot: int
-    attempts: Sequence[tuple[ResetSlot, list[Any]]]
-    before: list[Any]
+    attempts: Sequence[Attempt]
+    changes: list[Any]
     expected: tuple[Any, float, bool, bool] | None
     last: Any
     lost_seed: int

@@ -51,9 +51,9 @@ class Restorer:
             if number:
                 slot.rebuild()
             try:
-                self._do_all(i, plan.before)
-                self._begin(i, attempt[0])
-                self._do_all(i, attempt[1])
+                self._do_all(i, attempt.before)
+                self._begin(i, attempt.reset)
+                self._do_all(i, attempt.after)
                 self._compare(i, plan)
                 return None
             except _Mismatch as mismatch:
@@ -62,7 +62,7 @@ class Restorer:
                 reason = f"the world does not repeat itself: replayed, it raised {error!r}"
         if plan.attempts:
             slot.rebuild()
-        self._do_all(i, plan.before)
+        self._do_all(i, plan.changes)
         if reason is None:  # it was never reset, so that nothing is lost
             return None
         slot.tasks.update(plan.tasks)

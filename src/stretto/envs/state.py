@@ -13,7 +13,7 @@ import numpy as np
 
 from stretto.envs.history import History
 from stretto.envs.layout import Array, SpaceLayout
-from stretto.envs.messages import Extras, ResetSlot, Restored, SlotPlan
+from stretto.envs.messages import Attempt, Extras, ResetSlot, Restored, SlotPlan
 from stretto.envs.service import Buffers
 from stretto.errors import Place, SlotTruncated, user_stacklevel
 from stretto.seeding import SeedTree
@@ -197,12 +197,12 @@ class SlotState:
         if self._tasks is None:
             tasks = {}
         else:
-            first = attempts[-1][0].episode if attempts else episode
+            first = min((attempt.reset.episode for attempt in attempts), default=episode)
             tasks = {number: self.task(slot, number) for number in range(first, episode + 2)}
         return SlotPlan(
             slot=slot,
-            attempts=[(_with_tasks(how, tasks), events) for how, events in attempts],
-            before=history.before(slot),
+            attempts=[_with_tasks(attempt, tasks) for attempt in attempts],
+            changes=history.changes(slot),
             expected=expected,
             last=last,
             lost_seed=SeedTree(root or 0).child("lost", slot, episode, history.end).seed(),
@@ -240,8 +240,9 @@ def _why_not_restorable(overrun: bool) -> str:
     return "its worker died, and it cannot be restored: it has no np_random of its own, and was not reset with a seed"
 
 
-def _with_tasks(how: ResetSlot, tasks: dict[int, Any]) -> ResetSlot:
-    return dataclasses.replace(how, tasks=tasks) if tasks else how
+def _with_tasks(attempt: Attempt, tasks: dict[int, Any]) -> Attempt:
+    reset = dataclasses.replace(attempt.reset, tasks=tasks)
+    return dataclasses.replace(attempt, reset=reset) if tasks else attempt
 
 
 def copied(arrays: Sequence[Array]) -> list[Array]:
