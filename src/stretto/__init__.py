@@ -5,7 +5,7 @@ from gymnasium.vector import AutoresetMode
 from stretto.budget import CpuBudget
 from stretto.envs.make import make_vec
 from stretto.envs.multiagent import AgentBatch, MultiAgentStep, MultiAgentVectorEnv
-from stretto.envs.state import Statistics
+from stretto.envs.tally import Statistics
 from stretto.envs.vector import ReadyResult, StepResult, VectorEnv
 from stretto.errors import (
     ClosedError,

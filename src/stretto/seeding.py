@@ -147,7 +147,9 @@ class PrivateGenerators:
             "numpy": self._numpy.state,
             # As bytes: a caller that keeps this for a worker need not import torch to read it.
             # It comes back as bytes, and becomes a tensor again only where torch is there and used.
-            "torch": self._torch if self._torch is None or isinstance(self._torch, bytes) else bytes(self._torch.numpy()),
+            "torch": self._torch
+            if self._torch is None or isinstance(self._torch, bytes)
+            else bytes(self._torch.numpy()),
             "torch_seed": self._torch_seed,
             "left": self._left,
             "drawn": set(self.drawn),

@@ -14,6 +14,9 @@ from stretto.errors import InvalidAction
 
 Rule = Callable[[Array, Sequence[int]], None]
 
+_FEW = 1_000
+"""Up to so many actions, a set of them tells faster than a reduction whether all are allowed."""
+
 
 class ActionGate:
     """Checks batches of actions and takes them apart into one array a leaf.
@@ -85,15 +88,7 @@ def _rule(leaf: Leaf) -> Rule:
     space = leaf.space
     match space:
         case spaces.Discrete():
-            start, count = int(space.start), int(space.n)
-
-            def in_range(array: Array, slots: Sequence[int]) -> None:
-                # Below the start wraps round to a huge number, so that one reduction does for both ends.
-                moved = (array - start if start else array).view(np.uint64)
-                if np.maximum.reduce(moved) >= count:
-                    _refuse(leaf, array, moved >= count, slots, f"from {start} to {start + count - 1}")
-
-            return in_range if leaf.dtype == np.int64 else _contains(leaf)
+            return _in_range(leaf, int(space.start), int(space.n)) if leaf.dtype == np.int64 else _contains(leaf)
         case spaces.MultiDiscrete() if leaf.dtype == np.int64:
             starts, counts = np.asarray(space.start, np.int64), np.asarray(space.nvec, np.uint64)
 
@@ -125,6 +120,24 @@ def _rule(leaf: Leaf) -> Rule:
             return lambda array, slots: None
         case _:
             return _contains(leaf)
+
+
+def _in_range(leaf: Leaf, start: int, count: int) -> Rule:
+    rule = f"from {start} to {start + count - 1}"
+    allowed = frozenset(range(start, start + count)) if count <= _FEW else frozenset()
+
+    def one_of_few(array: Array, slots: Sequence[int]) -> None:
+        values = array.tolist()
+        if not allowed.issuperset(values):
+            _refuse(leaf, array, np.array([value not in allowed for value in values]), slots, rule)
+
+    def one_of_many(array: Array, slots: Sequence[int]) -> None:
+        # Below the start wraps round to a huge number, so that one reduction does for both ends.
+        moved = (array - start if start else array).view(np.uint64)
+        if np.maximum.reduce(moved) >= count:
+            _refuse(leaf, array, moved >= count, slots, rule)
+
+    return one_of_few if allowed else one_of_many
 
 
 def _contains(leaf: Leaf) -> Rule:

@@ -8,7 +8,8 @@ from typing import Any, Self
 
 from stretto.envs import messages
 from stretto.envs.engine import Engine
-from stretto.envs.state import Statistics, TaskSource
+from stretto.envs.state import TaskSource
+from stretto.envs.tally import Statistics
 from stretto.errors import UsageError
 
 
@@ -81,7 +82,7 @@ class WorldCalls:
 
     def statistics(self) -> Statistics:
         """Return what was counted since construction."""
-        return dataclasses.replace(self._engine.state.counts)
+        return dataclasses.replace(self._engine.state.tally.counts)
 
     @property
     def worker_pids(self) -> list[int]:

@@ -205,12 +205,12 @@ class Crew:
         self.settle(requests)
         return [request.value for request in requests]
 
-    def step_all(self, code: int, issue: Issue) -> list[Any]:
-        """Let every member do what a signal says; return what they have to tell, in the order of the slots.
+    def step_all(self, code: int, issue: Issue) -> list[Any] | None:
+        """Let every member do what a signal says; return what they have to tell, in the order of the slots, if anything.
 
-        In a step of CartPole each line here runs with cold caches. The common case (everybody is idle, quick and has
-        nothing to tell) therefore does without the records that recovery needs, and the first thing out of the ordinary
-        makes them: `settle` goes on from there.
+        In a step of CartPole each line here runs with cold caches. The common case (everybody is idle, quick and does
+        not fail) therefore does without the records that recovery needs, and the first thing out of the ordinary makes
+        them: `settle` goes on from there.
         """
         members = self.members
         for member in members:
@@ -231,10 +231,32 @@ class Crew:
             while quick and words[DONE] < number:
                 until = until or time.perf_counter() + self.spin_seconds
                 quick = time.perf_counter() < until
-            quick = quick and words[MAIL] == worker.read
-        if quick and (inline is None or inline.words[MAIL] == inline.read):
-            return [None] * len(members)
+        if quick:
+            for member in members:
+                if member.worker is None or member.worker.words[MAIL] != member.worker.read:
+                    break
+            else:
+                return None
+            told = self._told(members, numbers)
+            if told is not None:
+                return told
         return self._step_by_requests(members, issue, numbers)
+
+    def _told(self, members: list[Member], numbers: list[int]) -> list[Any] | None:
+        """Return what all members have answered; `None` if one of them failed or put something out."""
+        for member in members:
+            if member.worker is None:
+                return None
+            self._take_mail(member, member.worker)
+            if member.outputs:
+                return None
+        told = [member.values.get(number) for member, number in zip(members, numbers, strict=True)]
+        for value in told:
+            if isinstance(value, Failure):
+                return None
+        for member, number in zip(members, numbers, strict=True):
+            member.values.pop(number, None)
+        return told
 
     def _step_by_requests(self, members: list[Member], issue: Issue, numbers: list[int] | None) -> list[Any]:
         """Step with a record of each request; `numbers` are theirs if they were made already."""

@@ -45,9 +45,7 @@ class Engine:
         self._episode_seeds = episode_seeds
         self._by_signal = shared and not state.actions.loose
         self._next_step = autoreset_mode is AutoresetMode.NEXT_STEP
-        self._same_step = state.resets_in_same_step = autoreset_mode is AutoresetMode.SAME_STEP
-        self._over = 0
-        self._ended: Array = np.zeros(state.count, np.bool_)
+        self._same_step = autoreset_mode is AutoresetMode.SAME_STEP
         self._stuck: str | None = _NOT_RESET
         self._closed: str | None = None
         self._lease = lease
@@ -116,9 +114,11 @@ class Engine:
         else:
             told = crew.tell(lambda member: self._step_message(member, admitted, buffer), "stepping", "step")
         state.history.stepped(admitted, None)
-        infos = self._take(told, buffer, self._parts)
+        infos = {} if told is None else self._take(told, buffer, self._parts)
         state.buffer = buffer  # before anything is asked again: a worker may have to be restored to these rows
-        self._count(buffer)
+        state.tally.stepped(state.buffers.terminated[buffer], state.buffers.truncated[buffer])
+        if state.has_tasks:
+            self._send_tasks(np.flatnonzero(state.tally.settle()).tolist())
         self._stuck = None
         return infos
 
@@ -141,35 +141,17 @@ class Engine:
                 pieces.append(extras.infos)
         return self.join_infos(pieces, self.count)
 
-    def _done(self, buffer: int) -> Array:
-        buffers = self.state.buffers
-        return buffers.terminated[buffer] | buffers.truncated[buffer]
-
     def _note_ended(self, buffer: int) -> None:
-        self._ended = self._done(buffer)
-        self._over = int(np.count_nonzero(self._ended))
+        buffers = self.state.buffers
+        self.state.tally.over(buffers.terminated[buffer] | buffers.truncated[buffer])
 
-    def _count(self, buffer: int) -> None:
-        counts = self.state.counts
-        done = self._done(buffer)
-        over = int(np.count_nonzero(done))
-        counts.episodes += over
-        counts.steps += self.count
-        if self._next_step:
-            counts.steps -= self._over
-            if self._over:
-                self._begin_episodes(np.flatnonzero(self._ended).tolist())
-        elif self._same_step and over:
-            self._begin_episodes(np.flatnonzero(done).tolist())
-        self._over, self._ended = over, done
-
-    def _begin_episodes(self, slots: Iterable[int]) -> None:
-        ahead = self.state.began(slots)
-        if ahead:
-            for member in self.crew.members:
-                tasks = {slot: ahead[slot] for slot in member.slots if slot in ahead}
-                if tasks:  # nobody waits for the answer: a worker serves its requests in order
-                    self.crew.ask(member, sender(messages.NextTasks(tasks)), "taking tasks", "step")
+    def _send_tasks(self, slots: Iterable[int]) -> None:
+        """Send the tasks of what these slots, which have just begun an episode, will begin next."""
+        ahead = self.state.tasks_ahead(slots)
+        for member in self.crew.members:
+            tasks = {slot: ahead[slot] for slot in member.slots if slot in ahead}
+            if tasks:  # nobody waits for the answer: a worker serves its requests in order
+                self.crew.ask(member, sender(messages.NextTasks(tasks)), "taking tasks", "step")
 
     # ---- some slots ----
 
@@ -202,7 +184,11 @@ class Engine:
             if request.error is not None:
                 raise request.error
         self._stuck = None
-        self._begin_episodes(slot for slot in slots if self._began(slot))
+        began = [slot for slot in slots if self._began(slot)]
+        state = self.state
+        state.tally.begin(began)
+        if state.has_tasks:
+            self._send_tasks(began)
         pieces: list[Infos] = []
         for row, request in enumerate(taken):
             infos = None if request.value is None else request.value.infos
@@ -260,12 +246,8 @@ class Engine:
             raise UsageError("tasks can be replaced only where there are some; pass tasks=... to make_vec")
         state.set_tasks(tasks)
         if self._stuck is None:
-            coming = {slot: int(state.episodes[slot]) + 1 for slot in self.everyone}
-            self.crew.tell(
-                lambda m: messages.NextTasks({s: {coming[s]: state.task(s, coming[s])} for s in m.slots}),
-                "taking tasks",
-                "step",
-            )
+            ahead = state.tasks_ahead(self.everyone)
+            self.crew.tell(lambda m: messages.NextTasks({s: ahead[s] for s in m.slots}), "taking tasks", "step")
 
     def check_open(self) -> None:
         if self._closed:
@@ -342,5 +324,5 @@ def _stepped_one(
     state.history.stepped(actions, [slot])
     state.take(extras, buffer, [slot])
     state.own_buffer[slot] = buffer
-    state.counts.episodes += int(b.terminated[buffer][slot] or b.truncated[buffer][slot])
-    state.counts.steps += 1 - int(next_step and bool(b.terminated[old][slot] or b.truncated[old][slot]))
+    state.tally.counts.episodes += int(b.terminated[buffer][slot] or b.truncated[buffer][slot])
+    state.tally.counts.steps += 1 - int(next_step and bool(b.terminated[old][slot] or b.truncated[old][slot]))

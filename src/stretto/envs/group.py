@@ -6,27 +6,37 @@ import copy
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from stretto.adapters.gymnasium import StepFunction
 from stretto.adapters.worlds import native
 from stretto.envs.checks import check_scalars
 from stretto.envs.infos import Entry, pack
 from stretto.envs.layout import Array, SpaceLayout, Target, same_space
 from stretto.envs.messages import Extras, Origin, ResetSlot
-from stretto.envs.slot import GroupSettings, Maker, Slot, Started, StepFunction
+from stretto.envs.slot import GroupSettings, Maker, Slot, Started
 from stretto.errors import InvalidOutput, InvalidSpace, Place
 
 
 @dataclass(slots=True)
 class Rows:
-    """Where a group writes the results of a step: row `i` belongs to its world `i`."""
+    """Where a group writes the results of a step: row `i` belongs to its world `i`.
+
+    Numbers and flags are memoryviews: copying all of them at once takes a quarter of numpy's time for so few bytes.
+    """
 
     target: Target
-    rewards: Array
-    terminated: Array
-    truncated: Array
+    rewards: memoryview[float]
+    terminated: memoryview[int]
+    truncated: memoryview[int]
+
+    @classmethod
+    def of(cls, target: Target, rewards: Array, terminated: Array, truncated: Array) -> Rows:
+        flags = [memoryview(cast(Any, array.view(np.uint8))) for array in (terminated, truncated)]
+        return cls(target, memoryview(cast(Any, rewards)), *flags)
 
 
 class EnvGroup:
@@ -44,6 +54,7 @@ class EnvGroup:
         self.layout: SpaceLayout
         self._doing = "building"
         self._clock = [0]
+        self._no_flags = bytes(self.count)
         self._steps: list[StepFunction] = [_not_built] * self.count
         self.slots = [
             Slot(first + i, maker, settings, self._steps, i, self._clock, self.place) for i, maker in enumerate(makers)
@@ -121,8 +132,7 @@ class EnvGroup:
         everyone = indices is self.everyone
         if everyone:
             self._clock[0] += 1
-            rows.terminated[:] = False
-            rows.truncated[:] = False
+            rows.terminated[:] = rows.truncated[:] = self._no_flags
         else:
             for i in indices:  # the clock stands for all: these have made a step more than it says
                 self.slots[i].began -= 1
@@ -157,8 +167,8 @@ class EnvGroup:
             observation, reward, terminated, truncated, info = steps[i](action)
             add(reward)
             if terminated or truncated:
-                rows.terminated[i] = terminated
-                rows.truncated[i] = truncated
+                rows.terminated[i] = bool(terminated)
+                rows.truncated[i] = bool(truncated)
                 observation, info = self._finished(i, observation, info)
             target[i] = observation
             if info:
@@ -195,13 +205,17 @@ class EnvGroup:
         for i in indices:
             self._move_on(i, f"calling {name!r}")
             value = self.slots[i].env.get_wrapper_attr(name)
-            results.append(self.slots[i].privately(value, *args, **kwargs) if callable(value) else value)
+            if callable(value):
+                value = self.slots[i].privately(value, *args, **kwargs)
+                self.slots[i].changed()
+            results.append(value)
         return results
 
     def set_attr(self, name: str, i: int, value: Any) -> None:
         """Set an attribute of one world."""
         self._move_on(i, f"setting {name!r}")
         self.slots[i].env.set_wrapper_attr(name, value)
+        self.slots[i].changed()
 
     def map(self, function: Callable[[Any], Any]) -> list[Any]:
         """Run a function beside every world."""
@@ -209,6 +223,7 @@ class EnvGroup:
         for i, slot in enumerate(self.slots):
             self._move_on(i, "running a mapped function")
             results.append(slot.privately(function, native(slot.env)))
+            slot.changed()
         return results
 
     def close(self) -> None:

@@ -25,7 +25,7 @@ from stretto.envs.vector import VectorEnv
 from stretto.errors import FewerWorkers, InvalidLayout, InvalidSpace, ResourceError, UsageError, user_stacklevel
 from stretto.workers.arena import lay_out
 
-SPIN_SECONDS = 100e-6
+SPIN_SECONDS = 500e-6
 """How long both sides look at shared memory before they sleep, where every process has a core."""
 
 
@@ -102,7 +102,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     group = GroupSettings(mode, episode_seeds, global_rng, checks)
     crew, built, chosen = _start(makers, chosen, group, limits, budget, isolate)
     try:
-        state = _state(crew, built, num_envs, replay_limit, shared=transport == "shared")
+        state = _state(crew, built, num_envs, replay_limit, mode, shared=transport == "shared")
         state.set_tasks(tasks)
     except BaseException:
         crew.close()
@@ -217,10 +217,10 @@ def _check_equal(built: Sequence[Built], shares: Sequence[GroupFactory]) -> None
                 )
 
 
-def _state(crew: Crew, built: Built, count: int, replay_limit: int, *, shared: bool) -> SlotState:
+def _state(crew: Crew, built: Built, count: int, replay_limit: int, mode: AutoresetMode, *, shared: bool) -> SlotState:
     """Lay out the arrays and tell the workers where they are."""
     observations, actions = SpaceLayout(built.observation_space), SpaceLayout(built.action_space)
-    state = SlotState(observations, actions, count, replay_limit)
+    state = SlotState(observations, actions, count, replay_limit, mode)
     fields, size = lay_out(array_shapes(observations, actions, count))
     crew.arena.allocate(size)
     state.buffers = Buffers.of(crew.arena.view(fields), len(observations.fixed))

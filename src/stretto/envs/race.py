@@ -146,9 +146,9 @@ class _Vector:
 class PlainLoop:
     """What one would write without a library: a list of environments, stepped in turn into a batch of observations.
 
-    Written to be fast: methods are looked up once, actions become Python numbers in one call, flags are cleared in
-    bulk and written only where an episode ends. An environment is reset in the step after its episode's end. Each
-    batch is written over the one before.
+    Written to be fast: methods are looked up once, flags are cleared in bulk and written only where an episode ends.
+    (Actions as Python numbers are slower: Gymnasium's spaces turn them back.) An environment is reset in the step after
+    its episode's end. Each batch is written over the one before.
     """
 
     def __init__(self, makers: Sequence[Maker]) -> None:
@@ -200,9 +200,7 @@ class PlainLoop:
         return len(rewards) - resets
 
     def _each(self, actions: Array | Any) -> Iterable[Any]:
-        if isinstance(actions, np.ndarray):
-            return actions.tolist() if actions.ndim == 1 else actions
-        return iterate(self.action_space, actions)
+        return actions if isinstance(actions, np.ndarray) else iterate(self.action_space, actions)
 
     def close(self) -> None:
         """Close every environment."""

@@ -26,7 +26,7 @@ class Restorer:
         self._replayed = 0
         self._actions = SpaceLayout(group.slots[0].env.action_space)
         count = group.count
-        self._scratch = Rows(self, np.zeros(count), np.zeros(count, bool), np.zeros(count, bool))
+        self._scratch = Rows.of(self, np.zeros(count), np.zeros(count, bool), np.zeros(count, bool))
 
     def __setitem__(self, i: int, observation: Any) -> None:
         self._seen = observation

@@ -89,6 +89,9 @@ class GroupService:
         env = self._group.slots[0].env
         self._observations = self._group.layout
         self._actions = SpaceLayout(env.action_space)
+        self._scalar_actions = not self._actions.loose and [
+            (leaf.path, leaf.shape) for leaf in self._actions.fixed
+        ] == [((), ())]
         self._rows: list[Rows] = []
         self._buffers: Buffers | None = None
         self._shared = True
@@ -137,7 +140,6 @@ class GroupService:
         group = self._group
         assert self._buffers is not None
         if code < BUFFERS:
-            # A copy: worlds may keep their action, and the caller writes the next ones into these arrays.
             actions = self._take_actions(slice(None))
             extras = group.step(group.everyone, actions, self._rows[buffer])
         else:
@@ -150,6 +152,9 @@ class GroupService:
 
     def _take_actions(self, rows: slice) -> Any:
         assert self._buffers is not None
+        if self._scalar_actions:
+            return self._buffers.actions[0][rows]
+        # A copy: worlds may keep their action, and the caller writes the next ones into these arrays.
         arrays = [array[rows].copy() for array in self._buffers.actions]
         if len(arrays) == 1 and not self._actions.fixed[0].path:
             return arrays[0]
@@ -188,7 +193,7 @@ class GroupService:
             self._buffers = Buffers.of(arrays, leaves).part(group.first, group.count)
         b = self._buffers
         self._rows = [
-            Rows(
+            Rows.of(
                 self._observations.target(b.observations[k], self._put_loose),
                 b.rewards[k],
                 b.terminated[k],

@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
+from stretto.adapters.gymnasium import StepFunction, direct_step
 from stretto.adapters.worlds import as_world, ensure_generator, generator_state, set_generator
 from stretto.envs.checks import FIRST_STEPS, check_observation, check_scalars
 from stretto.envs.layout import SpaceLayout
@@ -17,17 +18,18 @@ from stretto.envs.messages import Origin, ResetSlot
 from stretto.errors import InvalidOutput, Place, ResetNeeded
 from stretto.seeding import PrivateGenerators, SeedTree, episode_seed
 
-RECORD_EVERY, RECORD_SECONDS = 500, 0.2
-"""Steps, and seconds, after which the next episode is a point to restore the slot from, whichever come first.
+RECORD_EVERY, RECORD_SECONDS, RECORD_SHARE = 2_000, 1.0, 50
+"""When the next episode is a point to restore the slot from: after so many steps or seconds, whichever come first.
 
-Recording one costs as much as a few CartPole steps; what is not recorded has to be replayed, and steps may be slow.
+Recording one costs as much as ten steps of CartPole; what is not recorded has to be replayed, and steps may be slow.
+Where there are more than `RECORD_SHARE` slots in a worker, the seconds are in proportion: no more than one in a
+hundred goes into recording.
 """
 
 PROBATION_CALLS = 16
 """How many calls of a world are watched for draws from global generators."""
 
 Maker = Callable[[], Any]
-StepFunction = Callable[[Any], tuple[Any, Any, Any, Any, dict[str, Any]]]
 Started = tuple[Any, dict[str, Any]]
 """What a reset returns: an observation and an info."""
 
@@ -69,6 +71,7 @@ class Slot:
         self.began = 0
         self.recorded = 0
         self._recorded_at = 0.0
+        self._record_seconds = RECORD_SECONDS * max(1.0, len(steps) / RECORD_SHARE)
         self.recording = True
         self.resetting = False
         self.origins: list[Origin] = []
@@ -76,6 +79,10 @@ class Slot:
         self._ever_reset = False
         self._guard: PrivateGenerators | None = None
         self._unchecked = 0 if settings.checks == "off" else FIRST_STEPS
+        self._world_step: StepFunction
+        self._settled = False
+        refused = settings.autoreset_mode is AutoresetMode.DISABLED
+        self._instead: StepFunction = self._refuse if refused else self._begin_episode
 
     # ---- building ----
 
@@ -87,6 +94,7 @@ class Slot:
             probation = 1 << 62 if self._settings.global_rng == "private" else PROBATION_CALLS
             self._guard = PrivateGenerators(SeedTree(0).child("construct", self.number), probation)
             self.env = as_world(self._guard.run(self._maker))
+        self._settled = False
         self.install()
 
     def rebuild(self) -> None:
@@ -97,12 +105,20 @@ class Slot:
 
     def install(self) -> None:
         """Let the next step be one of the world."""
-        step: StepFunction = self.env.step
+        if not self._settled:
+            self._world_step, self._settled = direct_step(self.env)
+        step = self._world_step
         if self._guard is not None and self._guard.needed:
             step = self._guarded(step, self._guard)
         if self._unchecked > 0:
             step = self._checked(step)
         self._steps[self._index] = step
+
+    def changed(self) -> None:
+        """Take note that somebody may have changed the world, or what is wrapped around it."""
+        self._settled = False
+        if self._steps[self._index] is self._world_step:
+            self.install()
 
     def _guarded(self, step: StepFunction, guard: PrivateGenerators) -> StepFunction:
         def guarded(action: Any) -> Any:
@@ -166,25 +182,25 @@ class Slot:
         self.episode += 1
         seed = self._seed_of_episode()
         if self.recording and (
-            self._clock[0] - self.recorded >= RECORD_EVERY or time.monotonic() - self._recorded_at > RECORD_SECONDS
+            self._clock[0] - self.recorded >= RECORD_EVERY
+            or time.monotonic() - self._recorded_at > self._record_seconds
         ):
             self._record(seed, automatic=True)
         return self._reset_world(seed, self._options(None))
 
     def reset_instead(self) -> None:
         """Let the next step be a reset, or refuse it where resets are the caller's business."""
-        refused = self._settings.autoreset_mode is AutoresetMode.DISABLED
+        self._steps[self._index] = self._instead
 
-        def begin_episode(_: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-            if refused:
-                raise ResetNeeded(
-                    f"with autoreset disabled, a slot whose episode is over must be reset before it is stepped, and "
-                    f"slot {self.number} was not; pass options={{'reset_mask': ...}} to reset()"
-                )
-            observation, info = self.autoreset()
-            return observation, 0.0, False, False, info
+    def _begin_episode(self, _: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, info = self.autoreset()
+        return observation, 0.0, False, False, info
 
-        self._steps[self._index] = begin_episode
+    def _refuse(self, _: Any) -> Any:
+        raise ResetNeeded(
+            f"with autoreset disabled, a slot whose episode is over must be reset before it is stepped, and "
+            f"slot {self.number} was not; pass options={{'reset_mask': ...}} to reset()"
+        )
 
     def continue_after(self, episode: int, seed: int | None, next_seed: int) -> None:
         """Go on after an `episode` that cannot be restored; the next begins with `next_seed`, unless it has its key."""

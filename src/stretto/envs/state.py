@@ -6,15 +6,16 @@ import dataclasses
 import secrets
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from stretto.envs.history import History
 from stretto.envs.layout import Array, SpaceLayout
 from stretto.envs.messages import Attempt, Extras, ResetSlot, Restored, SlotPlan
 from stretto.envs.service import Buffers
+from stretto.envs.tally import Tally
 from stretto.errors import Place, SlotTruncated, user_stacklevel
 from stretto.seeding import SeedTree
 
@@ -25,32 +26,22 @@ Options = dict[str, Any] | Sequence[dict[str, Any] | None] | None
 """The options of a reset: for all slots, or a sequence with those of each."""
 
 
-@dataclass(slots=True)
-class Statistics:
-    """Counts since construction. `steps` are real ones: a step that only resets is none."""
-
-    steps: int = 0
-    episodes: int = 0
-    restarts: int = 0
-    replayed_steps: int = 0
-    truncations: int = 0
-
-
 class SlotState:
     """Everything about the slots that must outlive a worker."""
 
-    def __init__(self, observations: SpaceLayout, actions: SpaceLayout, count: int, replay_limit: int) -> None:
+    def __init__(
+        self, observations: SpaceLayout, actions: SpaceLayout, count: int, replay_limit: int, mode: AutoresetMode
+    ) -> None:
         self.observations, self.actions, self.count = observations, actions, count
         self.history = History(count, actions, replay_limit)
         self.objects: list[list[Any]] = [[None] * count for _ in observations.loose]
-        self.counts = Statistics()
+        self.tally = Tally(count, mode)
         self.entropy = secrets.randbits(62)
         self.slot_seeds: list[int | None] = [None] * count
         self.last_reset: list[ResetSlot | None] = [None] * count
-        self.episodes = np.zeros(count, np.int64)
         self.buffer = 0
         self.own_buffer: dict[int, int] = {}
-        self.resets_in_same_step = False
+        self._resets_in_same_step = mode is AutoresetMode.SAME_STEP
         self.being_reset: frozenset[int] = frozenset()
         self._tasks: TaskSource | None = None
         self._given: list[dict[int, Any]] = [{} for _ in range(count)]
@@ -113,11 +104,11 @@ class SlotState:
                 seed = SeedTree(self.entropy).child("slot", slot).seed()
             if seed is not None:
                 self.slot_seeds[slot] = seed
-                self.episodes[slot] = 0
+                self.tally.episodes[slot] = 0
                 self._given[slot].clear()
             elif self.last_reset[slot] is not None:
-                self.episodes[slot] += 1
-            episode = int(self.episodes[slot])
+                self.tally.episodes[slot] += 1
+            episode = int(self.tally.episodes[slot])
             how = ResetSlot(
                 slot=slot,
                 seed=seed,
@@ -138,7 +129,7 @@ class SlotState:
             choices = list(source)
             self._tasks = lambda slot, episode, stream: choices[stream.integers(len(choices))]
         for slot, given in enumerate(self._given):
-            self._given[slot] = {e: task for e, task in given.items() if e <= self.episodes[slot]}
+            self._given[slot] = {e: task for e, task in given.items() if e <= self.tally.episodes[slot]}
 
     @property
     def has_tasks(self) -> bool:
@@ -157,22 +148,17 @@ class SlotState:
                 del given[old]
         return given[episode]
 
-    def began(self, slots: Iterable[int]) -> dict[int, dict[int, Any]]:
-        """Note that these slots began their next episode; return the tasks of the ones after, to be sent ahead."""
-        ahead: dict[int, dict[int, Any]] = {}
-        for slot in slots:
-            self.episodes[slot] += 1
-            if self._tasks is not None:
-                number = int(self.episodes[slot]) + 1
-                ahead[slot] = {number: self.task(slot, number)}
-        return ahead
+    def tasks_ahead(self, slots: Iterable[int]) -> dict[int, dict[int, Any]]:
+        """Return the tasks of the episodes that come next in slots, by their numbers."""
+        coming = {slot: int(self.tally.episodes[slot]) + 1 for slot in slots}
+        return {slot: {number: self.task(slot, number)} for slot, number in coming.items()}
 
     # ---- what the crew asks for when a worker has died ----
 
     def place(self, slot: int, doing: str, worker: int) -> Place:
         """Say where a slot is."""
         known = self.history.was_reset[slot]
-        episode = int(self.episodes[slot]) if known else None
+        episode = int(self.tally.episodes[slot]) if known else None
         return Place(doing, worker=worker, slot=slot, episode=episode, seed=self.slot_seeds[slot])
 
     def plans(self, slots: Iterable[int], lost_because: str | None) -> list[SlotPlan]:
@@ -193,7 +179,7 @@ class SlotState:
             flags = bool(b.terminated[buffer][slot]), bool(b.truncated[buffer][slot])
             expected = (last, float(b.rewards[buffer][slot]), *flags)
         root = self.slot_seeds[slot] if self.slot_seeds[slot] is not None else self.entropy
-        episode = int(self.episodes[slot])
+        episode = int(self.tally.episodes[slot])
         if self._tasks is None:
             tasks = {}
         else:
@@ -217,16 +203,16 @@ class SlotState:
         """Whether the slot's episode has ended, and the next has not begun."""
         b, buffer = self.buffers, self.buffer_of(slot)
         done = bool(b.terminated[buffer][slot] or b.truncated[buffer][slot])
-        return done and not self.resets_in_same_step
+        return done and not self._resets_in_same_step
 
     def restarted(self) -> None:
         """Count a worker that was replaced."""
-        self.counts.restarts += 1
+        self.tally.counts.restarts += 1
 
     def restored(self, result: Restored) -> None:
         """Count what a new worker has restored, and warn of what it could not."""
-        self.counts.replayed_steps += result.replayed
-        self.counts.truncations += len(result.lost)
+        self.tally.counts.replayed_steps += result.replayed
+        self.tally.counts.truncations += len(result.lost)
         for slot, reason in result.lost.items():
             self.history.forget(slot)
             self.history.was_reset[slot] = True  # to the observation that ends the lost episode
