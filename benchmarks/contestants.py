@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
+from hosts import race
 from worlds import World
 
 import stretto
+from stretto.budget import available_cores
 from stretto.envs.race import PlainLoop
 
 Array = np.ndarray[Any, Any]
@@ -48,6 +51,42 @@ class NextStep:
 
 def _plain_loop(world: World, num_envs: int) -> Contestant:
     return PlainLoop([world.make] * num_envs)
+
+
+class _PlainLoops:
+    """What the machine could do at most: a plain loop on every core, each with its share of worlds, none waiting."""
+
+    def __init__(self, world: World, num_envs: int) -> None:
+        cores = available_cores()
+        self._share = num_envs // cores
+        context = multiprocessing.get_context("fork")
+        self._ends = []
+        for _ in range(cores - 1):
+            ours, theirs = context.Pipe()
+            context.Process(target=self._serve, args=(world, theirs), daemon=True).start()
+            self._ends.append(ours)
+        self._loop = PlainLoop([world.make] * self._share)
+        for end in self._ends:
+            end.recv()
+
+    def _serve(self, world: World, end: Any) -> None:
+        loop = PlainLoop([world.make] * self._share)
+        end.send("ready")
+        while True:
+            end.send(race(loop, *end.recv()))
+
+    def race(self, batches: list[Array], seconds: float, work_seconds: float) -> dict[str, Any]:
+        """Let all loops step at the same time; return what they did together."""
+        parts = [batch[: self._share] for batch in batches]
+        for end in self._ends:
+            end.send((parts, seconds, work_seconds))
+        own = race(self._loop, parts, seconds, work_seconds)
+        others = [end.recv() for end in self._ends]
+        rate = sum(one["steps"] / one["seconds"] for one in (own, *others))
+        return {"steps": rate * own["seconds"], "seconds": own["seconds"]}
+
+    def close(self) -> None:
+        self._loop.close()
 
 
 def _stretto(**options: Any) -> Callable[[World, int], Contestant]:
@@ -148,7 +187,7 @@ class Entry:
     package: str | None = None
 
 
-PLAIN, AUTO, AUTO_COPY = "plain loop", "stretto auto", "stretto auto, copies"
+PLAIN, LIMIT, AUTO, AUTO_COPY = "plain loop", "a plain loop a core", "stretto auto", "stretto auto, copies"
 
 # The plain loop writes every batch over the one before. Where there is a choice the others may do so too, and `copies`
 # shows what it costs to keep them all.
@@ -156,6 +195,7 @@ ENTRIES = {
     entry.name: entry
     for entry in (
         Entry(PLAIN, _plain_loop),
+        Entry(LIMIT, _PlainLoops),
         Entry(AUTO, _stretto(backend="auto", copy=False), "stretto"),
         Entry(AUTO_COPY, _stretto(backend="auto"), "stretto"),
         Entry("stretto serial", _stretto(backend="serial", copy=False), "stretto"),

@@ -105,6 +105,8 @@ class Host:
 
 def race(contestant: Any, batches: list[Any], seconds: float, work_seconds: float) -> dict[str, Any]:
     """Step until the time is up, computing for `work_seconds` in the caller after each step of all."""
+    if hasattr(contestant, "race"):
+        return dict(contestant.race(batches, seconds, work_seconds))
     clock, step = time.perf_counter, contestant.step
     steps = turns = 0
     began = clock()

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
-from contestants import AUTO, AUTO_COPY, ENTRIES, PLAIN
+from contestants import AUTO, AUTO_COPY, ENTRIES, LIMIT, PLAIN
 from hosts import Host, HostFailed
 from machine import OtherPrograms, describe
 from worlds import WORLDS
@@ -159,6 +159,7 @@ def print_table(cells: list[Cell], cores: int) -> None:
         world = cell.world
     print("\nx plain: median of the ratios to the plain loop in the same round, ± half their interquartile range")
     print(f"share: of {cores} cores x plain loop; '{AUTO_COPY}' has copy=True, the others overwrite batches")
+    print(f"'{LIMIT}': loops that never wait for each other, with work each for itself: what the machine itself allows")
 
 
 def print_bars(cells: list[Cell], num_envs: int) -> bool:
