@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
-from hosts import race
 from worlds import World
 
 import stretto
@@ -54,10 +55,15 @@ def _plain_loop(world: World, num_envs: int) -> Contestant:
 
 
 class _PlainLoops:
-    """What the machine could do at most: a plain loop on every core, each with its share of worlds, none waiting."""
+    """What the machine could do at most: a plain loop on every core, each with its share of worlds.
 
-    def __init__(self, world: World, num_envs: int) -> None:
+    `lockstep` counts each step as long as the slowest loop's: what any vector environment could reach that steps all
+    worlds together, if handing out work took no time. Where cores slow down now and then, that is much less.
+    """
+
+    def __init__(self, world: World, num_envs: int, *, lockstep: bool) -> None:
         cores = available_cores()
+        self._lockstep = lockstep
         self._share = num_envs // cores
         context = multiprocessing.get_context("fork")
         self._ends = []
@@ -73,20 +79,42 @@ class _PlainLoops:
         loop = PlainLoop([world.make] * self._share)
         end.send("ready")
         while True:
-            end.send(race(loop, *end.recv()))
+            end.send(_timed_race(loop, *end.recv()))
 
     def race(self, batches: list[Array], seconds: float, work_seconds: float) -> dict[str, Any]:
         """Let all loops step at the same time; return what they did together."""
         parts = [batch[: self._share] for batch in batches]
         for end in self._ends:
             end.send((parts, seconds, work_seconds))
-        own = race(self._loop, parts, seconds, work_seconds)
-        others = [end.recv() for end in self._ends]
-        rate = sum(one["steps"] / one["seconds"] for one in (own, *others))
-        return {"steps": rate * own["seconds"], "seconds": own["seconds"]}
+        own = _timed_race(self._loop, parts, seconds, work_seconds)
+        results = [own, *(end.recv() for end in self._ends)]
+        if not self._lockstep:
+            rate = sum(sum(steps) / sum(times) for steps, times in results)
+            return {"steps": rate, "seconds": 1.0}
+        turns = min(len(times) for _, times in results)
+        slowest = np.max([times[:turns] for _, times in results], axis=0)
+        return {"steps": sum(sum(steps[:turns]) for steps, _ in results), "seconds": float(slowest.sum())}
 
     def close(self) -> None:
         self._loop.close()
+
+
+def _timed_race(
+    loop: PlainLoop, batches: list[Array], seconds: float, work_seconds: float
+) -> tuple[list[int], list[float]]:
+    """Return how many real steps each turn had, and how long it took."""
+    clock, steps, times = time.perf_counter, [], []
+    last = clock()
+    end = last + seconds
+    while last < end:
+        steps.append(loop.step(batches[len(steps) % len(batches)]))
+        until = clock() + work_seconds
+        while clock() < until:
+            pass
+        now = clock()
+        times.append(now - last)
+        last = now
+    return steps, times
 
 
 def _stretto(**options: Any) -> Callable[[World, int], Contestant]:
@@ -187,7 +215,8 @@ class Entry:
     package: str | None = None
 
 
-PLAIN, LIMIT, AUTO, AUTO_COPY = "plain loop", "a plain loop a core", "stretto auto", "stretto auto, copies"
+PLAIN, LIMIT, LOCKSTEP = "plain loop", "a plain loop a core", "... in lockstep"
+AUTO, AUTO_COPY = "stretto auto", "stretto auto, copies"
 
 # The plain loop writes every batch over the one before. Where there is a choice the others may do so too, and `copies`
 # shows what it costs to keep them all.
@@ -195,7 +224,8 @@ ENTRIES = {
     entry.name: entry
     for entry in (
         Entry(PLAIN, _plain_loop),
-        Entry(LIMIT, _PlainLoops),
+        Entry(LIMIT, partial(_PlainLoops, lockstep=False)),
+        Entry(LOCKSTEP, partial(_PlainLoops, lockstep=True)),
         Entry(AUTO, _stretto(backend="auto", copy=False), "stretto"),
         Entry(AUTO_COPY, _stretto(backend="auto"), "stretto"),
         Entry("stretto serial", _stretto(backend="serial", copy=False), "stretto"),

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
-from contestants import AUTO, AUTO_COPY, ENTRIES, LIMIT, PLAIN
+from contestants import AUTO, AUTO_COPY, ENTRIES, LIMIT, LOCKSTEP, PLAIN
 from hosts import Host, HostFailed
 from machine import OtherPrograms, describe
 from worlds import WORLDS
@@ -159,7 +159,8 @@ def print_table(cells: list[Cell], cores: int) -> None:
         world = cell.world
     print("\nx plain: median of the ratios to the plain loop in the same round, ± half their interquartile range")
     print(f"share: of {cores} cores x plain loop; '{AUTO_COPY}' has copy=True, the others overwrite batches")
-    print(f"'{LIMIT}': loops that never wait for each other, with work each for itself: what the machine itself allows")
+    print(f"'{LIMIT}': independent loops, each with work of its own; '{LOCKSTEP}': if each step took as long as the")
+    print("slowest loop's, the most that stepping all together can give on this machine")
 
 
 def print_bars(cells: list[Cell], num_envs: int) -> bool:
@@ -211,8 +212,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--num-envs", "--envs", type=int, default=64, help="environments of each contestant (default: 64)")
-    add("--rounds", type=int, default=7, help="rounds that count (default: 7)")
-    add("--seconds", type=float, default=0.5, help="seconds a contestant, world and kind of work (default: 0.5)")
+    add("--rounds", type=int, default=21, help="rounds that count (default: 21)")
+    add("--seconds", type=float, default=0.2, help="seconds a contestant, world and kind of work (default: 0.2)")
     names = {"nargs": "+", "metavar": "NAME"}
     add("--worlds", choices=list(WORLDS), default=list(WORLDS), help=", ".join(WORLDS), **names)
     add("--contestants", choices=list(ENTRIES), default=list(ENTRIES), help=", ".join(ENTRIES), **names)

@@ -131,6 +131,7 @@ class Crew:
         self._owner = os.getpid()
         self._letting_go = False
         self._moved_out = False
+        self._traced = False  # the workers were told to trace, and not yet to stop
         self._closed = False
 
     # ---- starting ----
@@ -213,11 +214,15 @@ class Crew:
         them: `settle` goes on from there.
         """
         members = self.members
+        unusual = trace.active is not None or self._traced
         for member in members:
             if member.worker is None or member.requests:
-                return self._step_by_requests(members, issue, None)
+                unusual = True
+        if unusual:
+            self._traced = trace.active is not None
+            return self._step_by_requests(members, issue, None)
         numbers = [member.worker.signal(code) for member in members if member.worker is not None]
-        quick = trace.active is None and PLAIN_STORES_PUBLISH
+        quick = PLAIN_STORES_PUBLISH
         inline = members[-1].worker
         if isinstance(inline, InlineWorker):
             raised = self._native.cap()

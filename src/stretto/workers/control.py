@@ -1,6 +1,7 @@
 """The words of memory through which a caller and a worker tell each other how far they are, and the bell.
 
-One writer a word: the caller writes the first line of words and the ring, the worker the second line. Requests are
+One writer a word: the caller writes the first line of words and the ring, the worker the lines between (two, because
+the caller looks at the first of them again and again while the worker writes its position into the other). Requests are
 numbered from 1; the ring holds their codes; `DONE` is the number of the last one that is answered. Nothing here is
 a lock, so a side that dies leaves nothing locked.
 
@@ -10,9 +11,9 @@ a lock, so a side that dies leaves nothing locked.
            8 DONE           requests answered so far                     worker
            9 WORKER_ASLEEP  the worker sleeps, or is about to            worker
           10 MAIL           frames sent so far                           worker
-          11 POSITION       what it is at                                worker
-          12 BEAT           signs of life while it is long at one thing  worker
-          16 ...            the ring of codes                            caller
+          16 POSITION       what it is at                                worker
+          17 BEAT           signs of life while it is long at one thing  worker
+          24 ...            the ring of codes                            caller
 
 Plain stores publish data only where the CPU keeps them in order (x86-64). Elsewhere both sides always sleep and
 always ring, and the system calls order the memory.
@@ -26,8 +27,9 @@ import platform
 import threading
 
 HEAD, CALLER_ASLEEP, TRACING = 0, 1, 2
-DONE, WORKER_ASLEEP, MAIL, POSITION, BEAT = 8, 9, 10, 11, 12
-RING = 16
+DONE, WORKER_ASLEEP, MAIL = 8, 9, 10
+POSITION, BEAT = 16, 17
+RING = 24
 
 PLAIN_STORES_PUBLISH = platform.machine() in ("x86_64", "AMD64")
 
