@@ -214,17 +214,17 @@ class Crew:
         them: `settle` goes on from there.
         """
         members = self.members
-        unusual = trace.active is not None or self._traced
+        usual = trace.active is None and not self._traced
         for member in members:
             if member.worker is None or member.requests:
-                unusual = True
-        if unusual:
+                usual = False
+        if not usual:
             self._traced = trace.active is not None
             return self._step_by_requests(members, issue, None)
         numbers = [member.worker.signal(code) for member in members if member.worker is not None]
         quick = PLAIN_STORES_PUBLISH
         inline = members[-1].worker
-        if isinstance(inline, InlineWorker):
+        if members[-1].inline and inline is not None:
             raised = self._native.cap()
             try:
                 inline.work()

@@ -158,13 +158,13 @@ class EnvGroup:
         bulk and written only when true; a world that waits for its reset has another function in `steps`.
         """
         self._doing = "stepping"
-        steps, progress, target = self._steps, self.progress, rows.target
-        entries, first = self._entries, self.first
+        progress, target = self.progress, rows.target
+        steps = self._steps if indices is self.everyone else [self._steps[i] for i in indices]
         rewards: list[Any] = []
         add = rewards.append
-        for i, action in zip(indices, actions, strict=True):
+        for i, step, action in zip(indices, steps, actions, strict=True):
             progress[0] = i + 1
-            observation, reward, terminated, truncated, info = steps[i](action)
+            observation, reward, terminated, truncated, info = step(action)
             add(reward)
             if terminated or truncated:
                 rows.terminated[i] = bool(terminated)
@@ -172,7 +172,7 @@ class EnvGroup:
                 observation, info = self._finished(i, observation, info)
             target[i] = observation
             if info:
-                entries.append((first + i, info))
+                self._entries.append((self.first + i, info))
         return rewards
 
     def _wait_for_next_step(self, i: int, observation: Any, info: dict[str, Any]) -> Started:
