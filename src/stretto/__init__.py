@@ -4,7 +4,7 @@ from gymnasium.vector import AutoresetMode
 
 from stretto.budget import CpuBudget
 from stretto.envs.make import make_vec
-from stretto.envs.multiagent import AgentBatch, MultiAgentStep, MultiAgentVectorEnv
+from stretto.envs.multiagent import AgentBatch, MultiAgentReady, MultiAgentStep, MultiAgentVectorEnv
 from stretto.envs.tally import Statistics
 from stretto.envs.vector import ReadyResult, StepResult, VectorEnv
 from stretto.errors import (
@@ -41,6 +41,7 @@ __all__ = [
     "InvalidOutput",
     "InvalidSpace",
     "LauncherFailed",
+    "MultiAgentReady",
     "MultiAgentStep",
     "MultiAgentVectorEnv",
     "Place",

@@ -13,7 +13,7 @@ import importlib.util
 import random
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -116,9 +116,9 @@ class PrivateGenerators:
     The probation is counted per world, hence what is found does not depend on how worlds are spread over workers.
     """
 
-    def __init__(self, tree: SeedTree, probation: int = 16) -> None:
+    def __init__(self, tree: SeedTree, probation: int = 16, drawn: Iterable[str] = ()) -> None:
         self._left = probation
-        self.drawn: set[str] = set()
+        self.drawn: set[str] = set(drawn)
         self.reseed(tree)
 
     def reseed(self, tree: SeedTree) -> None:
@@ -127,6 +127,7 @@ class PrivateGenerators:
             return
         self._random: Any = random.Random(tree.child("random").entropy()).getstate()
         self._numpy: Any = np.random.MT19937(tree.child("numpy").entropy())
+        self._held: float | None = None
         self._torch_seed = tree.child("torch").seed()
         self._torch: Any = None
 
@@ -145,6 +146,7 @@ class PrivateGenerators:
         return {
             "random": self._random,
             "numpy": self._numpy.state,
+            "held": self._held,
             # As bytes: a caller that keeps this for a worker need not import torch to read it.
             # It comes back as bytes, and becomes a tensor again only where torch is there and used.
             "torch": self._torch
@@ -160,6 +162,7 @@ class PrivateGenerators:
         self._random = state["random"]
         self._numpy = np.random.MT19937()
         self._numpy.state = state["numpy"]
+        self._held = state["held"]
         self._torch, self._torch_seed = state["torch"], state["torch_seed"]
         self._left, self.drawn = state["left"], set(state["drawn"])
 
@@ -209,15 +212,15 @@ class PrivateGenerators:
         return restore
 
     def _swap_numpy(self, watched: bool) -> Callable[[], None]:
-        outer = _numpy_random.get_bit_generator()
-        before = _mersenne_words(self._numpy) if watched else None
-        _numpy_random.set_bit_generator(self._numpy)
+        outer, outer_held = _numpy_random.get_bit_generator(), _held_gaussian()
+        before = (_mersenne_words(self._numpy), self._held) if watched else None
+        _set_numpy(self._numpy, self._held)
 
         def restore() -> None:
             # A world may itself have set another generator; what it left is its own from now on.
-            self._numpy = _numpy_random.get_bit_generator()
-            _numpy_random.set_bit_generator(outer)
-            if before is not None and _mersenne_words(self._numpy) != before:
+            self._numpy, self._held = _numpy_random.get_bit_generator(), _held_gaussian()
+            _set_numpy(outer, outer_held)
+            if before is not None and (_mersenne_words(self._numpy), self._held) != before:
                 self.drawn.add("numpy")
 
         return restore
@@ -298,6 +301,19 @@ class _TorchWatch(importlib.abc.MetaPathFinder):
 
 
 _torch_watch = _TorchWatch()
+
+
+def _held_gaussian() -> float | None:
+    """Return the second of two normal numbers, which numpy draws at once, if it is still to be given out."""
+    state = _numpy_random.get_state(legacy=False)
+    return float(state["gauss"]) if state["has_gauss"] else None
+
+
+def _set_numpy(generator: Any, held: float | None) -> None:
+    """Let numpy's global functions draw from `generator`, after the normal number that is `held` back."""
+    _numpy_random.set_bit_generator(generator)
+    if held is not None:
+        _numpy_random.set_state({**_numpy_random.get_state(legacy=False), "has_gauss": 1, "gauss": held})
 
 
 def _mersenne_words(generator: Any) -> tuple[int, bytes] | None:

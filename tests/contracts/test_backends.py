@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from gymnasium import spaces
 
-from stretto.envs.backends import PROCESS, THREAD
 from stretto.testing import ContractBroken, check_env_backend, check_worker
+from stretto.workers.backends import PROCESS, THREAD
 from stretto.workers.inline import InlineWorker
 from tests.backends import every_backend
 from tests.worlds import Drift, Echo, GlobalDrift, ReusesItsArray, makes

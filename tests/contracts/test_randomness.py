@@ -190,3 +190,38 @@ class DrawsWhenBuilt(Drift):
 
     def see(self):
         return np.array([self.drawn, 0, 0], np.float32)
+
+
+class DrawsOneNormal(Drift):
+    """Seeds numpy's global generator, and draws one normal number a step: numpy holds every second one back."""
+
+    def reset(self, *, seed=None, options=None):
+        if seed is not None:
+            np.random.seed(seed)
+        return super().reset(seed=seed, options=options)
+
+    def move(self, action):
+        return np.array([np.random.standard_normal(), 0.0, 0.0]), 1.0, False, False, {}
+
+
+@every_backend
+def test_a_normal_number_that_numpy_holds_back_for_a_world_is_not_lost(options):
+    world = DrawsOneNormal()
+    world.reset(seed=5)
+    expected = [np.float32(world.step(0)[0][0]) for _ in range(30)]
+    with stretto.make_vec(DrawsOneNormal, 3, **options) as envs:
+        envs.reset(seed=5)
+        assert [envs.step(np.zeros(3, int)).observations[0, 0] for _ in range(30)] == expected
+
+
+def test_nor_one_that_it_holds_back_for_the_caller():
+    np.random.seed(1)
+    expected = np.random.standard_normal(6).tolist()
+    np.random.seed(1)
+    seen = []
+    with stretto.make_vec(GlobalDrift, 2, backend="serial") as envs:
+        envs.reset(seed=0)
+        for _ in range(6):
+            seen.append(np.random.standard_normal())
+            envs.step(np.zeros(2, int))
+    assert seen == expected

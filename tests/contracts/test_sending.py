@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 
 import numpy as np
@@ -11,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 import stretto
 from stretto.testing import check_same, play, sample_actions
 from tests.backends import every_backend
-from tests.worlds import CountTo, Drift, TaskWorld, makes
+from tests.worlds import CountTo, Crowd, Drift, TaskWorld, makes
 
 every_mode = pytest.mark.parametrize(
     "mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=lambda mode: mode.value
@@ -155,3 +156,44 @@ class WaitsForFile(Drift):
         while not Path(self.path).exists():
             time.sleep(0.001)  # files announce nothing
         return super().move(action)
+
+
+@every_backend
+@every_mode
+def test_agents_too_go_on_in_whichever_world_is_ready_first(mode, options):
+    steps, count = 40, 5
+    with stretto.make_vec(Crowd, count, autoreset_mode=mode, **options) as envs:
+        actions = sample_actions(envs, steps)
+        envs.reset(seed=3)
+        expected, masks = [], []
+        for step in actions:
+            expected.append(copy.deepcopy(envs.step(step)))
+            masks.append(envs.mask.blocks[0].copy())
+        envs.reset(seed=3)
+        envs.send(actions[0])
+        position = np.zeros(count, int)
+        while position.min() < steps:
+            got = envs.recv(min(2, int((position < steps).sum())))
+            for row, slot in enumerate(got.ids):
+                wanted = expected[position[slot]]
+                for ours, theirs in zip(got[:4], wanted[:4], strict=True):
+                    for agent in envs.possible_agents:
+                        check_same(row_of(ours[agent], row), row_of(theirs[agent], slot), f"{agent} in slot {slot}")
+                check_same(envs.mask.blocks[0][slot], masks[position[slot]][slot], f"who is alive in slot {slot}")
+                position[slot] += 1
+            going_on = [slot for slot in got.ids if position[slot] < steps]
+            if going_on:
+                rows = {a: [row_of(actions[position[slot]][a], slot) for slot in going_on] for a in actions[0]}
+                envs.send({a: stacked(rows[a]) for a in rows}, going_on)
+
+
+def row_of(value, row):
+    if isinstance(value, dict):
+        return {key: row_of(part, row) for key, part in value.items()}
+    return tuple(row_of(part, row) for part in value) if isinstance(value, tuple) else value[row]
+
+
+def stacked(rows):
+    if isinstance(rows[0], dict):
+        return {key: stacked([row[key] for row in rows]) for key in rows[0]}
+    return tuple(map(stacked, zip(*rows, strict=True))) if isinstance(rows[0], tuple) else np.stack(rows)

@@ -58,7 +58,7 @@ def test_any_infos_split_in_any_way_are_batched_as_gymnasium_does(case):
     pieces = []
     for first, end in itertools.pairwise(cuts):
         entries = [(slot, infos[slot]) for slot in range(first, end) if infos[slot]]
-        pieces.append(pack(entries, first, end - first))
+        pieces.append(pack(entries))
     check_same(merge(pieces, len(infos)), expected, "ours and Gymnasium's")
 
 
@@ -76,4 +76,4 @@ def test_the_last_info_and_the_first_of_the_next_episode_are_both_there():
     expected = {}
     for slot, info in entries:
         expected = Reference(2)._add_info(expected, info, slot)
-    check_same(merge([pack(entries, 0, 2)], 2), expected, "ours and Gymnasium's")
+    check_same(merge([pack(entries)], 2), expected, "ours and Gymnasium's")

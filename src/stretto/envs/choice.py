@@ -12,10 +12,10 @@ import gymnasium
 import numpy as np
 
 from stretto.adapters.worlds import as_world
-from stretto.envs.backends import PROCESS, SERIAL, THREAD, Backend
 from stretto.envs.layout import SpaceLayout
 from stretto.measure import Timing, time_calls
 from stretto.seeding import PrivateGenerators, SeedTree
+from stretto.workers.backends import PROCESS, SERIAL, THREAD, Backend
 
 BUILD_SECONDS = 0.5
 """A world that takes longer to build is not built just to be measured."""

@@ -13,9 +13,10 @@ from gymnasium.vector import AutoresetMode
 
 from stretto.budget import Lease
 from stretto.envs import messages
-from stretto.envs.crew import Crew, Issue, Member, Request, sender
+from stretto.envs.crew import Crew
 from stretto.envs.infos import InfoJoin, Infos, merge
 from stretto.envs.layout import Array
+from stretto.envs.members import Issue, Member, Request, sender
 from stretto.envs.messages import Extras
 from stretto.envs.service import STEP_ALL, Buffers
 from stretto.envs.state import Options, SlotState, TaskSource
@@ -173,8 +174,15 @@ class Engine:
             done = partial(_stepped_one, state, slot, buffer, one, self._next_step)
             self.flying[slot] = crew.ask(member, issue, "stepping", "step", done)
 
-    def recv(self, wanted: int, ordered: bool) -> tuple[list[int], dict[str, Any]]:
-        """Wait for `wanted` of the slots that were sent; return which, and their infos by row."""
+    def recv(self, ready: int | None, ordered: bool) -> tuple[list[int], dict[str, Any]]:
+        """Wait for `ready` of the slots that were sent (default: all); return which, and their infos by row."""
+        self.check_open()
+        wanted = len(self.flying) if ready is None else ready
+        if not 0 < wanted <= len(self.flying):
+            raise UsageError(
+                f"ready must be from 1 to the number of environments that were sent and not received, "
+                f"{len(self.flying)}, got {wanted}; call send() first"
+            )
         requests = list(self.flying.values())
         self._stuck = "a recv was interrupted or failed"
         self.crew.settle(requests[:wanted] if ordered else requests, ready=wanted)
@@ -207,8 +215,8 @@ class Engine:
         buffers = self.state.buffers
         return bool(buffers.terminated[buffer][slot] or buffers.truncated[buffer][slot])
 
-    def gather(self, slots: Sequence[int]) -> tuple[list[Array], Array, Array, Array]:
-        """Return copies of the last rows of `slots`: observations, rewards and both flags."""
+    def gather(self, slots: Sequence[int]) -> tuple[Any, Array, Array, Array]:
+        """Return copies of the last rows of `slots`: a batch of observations, rewards and both flags."""
         b, rows = self.state.buffers, np.asarray(slots, np.intp)
         which = np.array([self.state.buffer_of(slot) for slot in slots])
 
@@ -218,7 +226,9 @@ class Engine:
             return picked
 
         leaves = range(len(self.state.observations.fixed))
-        observations = [pick([b.observations[0][leaf], b.observations[1][leaf]]) for leaf in leaves]
+        arrays = [pick([b.observations[0][leaf], b.observations[1][leaf]]) for leaf in leaves]
+        objects = [[values[slot] for slot in slots] for values in self.state.objects]
+        observations = self.state.observations.batch(arrays, objects)
         return observations, pick(b.rewards), pick(b.terminated), pick(b.truncated)
 
     # ---- the rest ----
@@ -267,9 +277,10 @@ class Engine:
             self.check_idle()
             raise ResetNeeded(f"the environments must be reset before they are stepped, because {self._why_stuck()}")
 
-    def check_ids(self, slots: Sequence[int]) -> None:
-        """Raise unless these slots can be sent now."""
+    def check_ids(self, ids: Sequence[int] | Array | None) -> list[int]:
+        """Return the slots of these ids (`None`: all); raise unless they can be sent now."""
         self.check_open()
+        slots = list(self.everyone) if ids is None else [int(i) for i in ids]
         if self._stuck is not None:
             raise ResetNeeded(f"the environments must be reset before they are stepped, because {self._stuck}")
         for slot in slots:
@@ -278,7 +289,8 @@ class Engine:
             if slot in self.flying:
                 raise UsageError(f"an environment must be received before it is sent again, slot {slot} was not")
         if len(set(slots)) != len(slots):
-            raise UsageError(f"ids must be different, got {list(slots)}")
+            raise UsageError(f"ids must be different, got {slots}")
+        return slots
 
     def _why_stuck(self) -> str:
         return self._stuck or "steps are under way"

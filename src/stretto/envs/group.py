@@ -195,7 +195,7 @@ class EnvGroup:
         self._origins.clear()
 
     def _extras(self) -> Extras:
-        return Extras(infos=pack(self._entries, self.first, self.count), origins=list(self._origins))
+        return Extras(infos=pack(self._entries), origins=list(self._origins))
 
     # ---- everything else ----
 

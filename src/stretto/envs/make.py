@@ -11,11 +11,11 @@ from gymnasium.vector import AutoresetMode
 
 from stretto.adapters.gymnasium import makers as makers_of
 from stretto.budget import CpuBudget, default_budget
-from stretto.envs.backends import PROCESS, SERIAL, Backend, backend_named
 from stretto.envs.choice import Choice, choose
-from stretto.envs.crew import Crew, Limits
+from stretto.envs.crew import Crew
 from stretto.envs.engine import Engine
 from stretto.envs.layout import SpaceLayout, same_space
+from stretto.envs.members import Limits
 from stretto.envs.messages import Attach, Built
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.service import Buffers, GroupFactory, array_shapes
@@ -24,6 +24,7 @@ from stretto.envs.state import SlotState, TaskSource
 from stretto.envs.vector import VectorEnv
 from stretto.errors import FewerWorkers, InvalidLayout, InvalidSpace, ResourceError, UsageError, user_stacklevel
 from stretto.workers.arena import lay_out
+from stretto.workers.backends import PROCESS, SERIAL, Backend, backend_named
 
 SPIN_SECONDS = 500e-6
 """How long both sides look at shared memory before they sleep, where every process has a core."""

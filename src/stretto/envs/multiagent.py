@@ -44,6 +44,17 @@ class MultiAgentStep(NamedTuple):
     infos: dict[str, Any]
 
 
+class MultiAgentReady(NamedTuple):
+    """What `recv` gives, by agent: a row for each of `ids`, the environments that were ready."""
+
+    observations: AgentBatch
+    rewards: AgentBatch
+    terminations: AgentBatch
+    truncations: AgentBatch
+    infos: dict[str, Any]
+    ids: Array
+
+
 class MultiAgentVectorEnv(WorldCalls):
     """Parallel environments stepped by workers, one of which is the caller unless they are isolated.
 
@@ -105,20 +116,40 @@ class MultiAgentVectorEnv(WorldCalls):
         """Step every environment. `actions[agent]` has a row for each; agents alive nowhere may be left out."""
         engine = self._engine
         engine.check_steppable()
-        admitted = self._gate.admit(self._packed(actions), engine.everyone)
+        admitted = self._gate.admit(self._packed(actions, engine.everyone), engine.everyone)
         infos = engine.step(admitted)
         value = self._value()
         self._keep_what_ended(value, infos)
         self.mask = self._by_agent(value["alive"])
-        return MultiAgentStep(
-            self._observations(value),
-            self._by_agent(value["reward"]),
-            self._by_agent(value["terminated"]),
-            self._by_agent(value["truncated"]),
-            infos,
-        )
+        return MultiAgentStep(*self._told(value), infos)
 
-    def _packed(self, actions: Mapping[str, Any]) -> tuple[Any, ...]:
+    def send(self, actions: Mapping[str, Any], ids: Sequence[int] | Array | None = None) -> None:
+        """Let some environments (default: all) step, and return at once; `recv` gives the results.
+
+        `actions[agent]` has a row for each of `ids`; agents alive in none of them may be left out. See `VectorEnv.send`.
+        """
+        slots = self._engine.check_ids(ids)
+        self._engine.send(self._gate.admit(self._packed(actions, slots), slots), slots)
+
+    def recv(self, ready: int | None = None, *, ordered: bool = False) -> MultiAgentReady:
+        """Return the steps of the first `ready` environments to finish (default: all that were sent).
+
+        `mask` then has the new rows of these environments. See `VectorEnv.recv`.
+        """
+        slots, infos = self._engine.recv(ready, ordered)
+        observed, _, _, crashed = self._engine.gather(slots)
+        value = _ended_where(crashed, observed)
+        self._keep_what_ended(value, infos)
+        alive = self.mask.blocks[0].copy()
+        alive[slots] = value["alive"]
+        self.mask = self._by_agent(alive)
+        return MultiAgentReady(*self._told(value), infos, np.array(slots, np.int64))
+
+    def _told(self, value: dict[str, Any]) -> tuple[AgentBatch, AgentBatch, AgentBatch, AgentBatch]:
+        reward, terminated, truncated = (self._by_agent(value[name]) for name in ("reward", "terminated", "truncated"))
+        return self._observations(value), reward, terminated, truncated
+
+    def _packed(self, actions: Mapping[str, Any], slots: Sequence[int]) -> tuple[Any, ...]:
         """Lay the actions by agent into one block a kind."""
         unknown = set(actions) - set(self.possible_agents)
         if unknown:
@@ -126,16 +157,16 @@ class MultiAgentVectorEnv(WorldCalls):
         return tuple(
             _stack(
                 kind.action_space,
-                [actions[agent] if agent in actions else self._absent(agent) for agent in kind.agents],
-                self.num_envs,
+                [actions[agent] if agent in actions else self._absent(agent, slots) for agent in kind.agents],
+                len(slots),
             )
             for kind in self.kinds
         )
 
-    def _absent(self, agent: str) -> Any:
-        alive = self.mask[agent] if self.mask else np.ones(self.num_envs, bool)
+    def _absent(self, agent: str, slots: Sequence[int]) -> Any:
+        alive = self.mask[agent][np.asarray(slots)] if self.mask else np.ones(len(slots), bool)
         if alive.any():
-            slot = int(np.flatnonzero(alive)[0])
+            slot = slots[int(np.flatnonzero(alive)[0])]
             raise InvalidAction(
                 f"every agent that is alive must act, {agent!r} is alive in slot {slot} and has no action"
             )
@@ -146,12 +177,7 @@ class MultiAgentVectorEnv(WorldCalls):
         arrays = state.buffers.observations[state.buffer]
         if self._copy:
             arrays = [copier.copy(array) for copier, array in zip(self._copiers, arrays, strict=True)]
-        value: dict[str, Any] = state.observations.batch(arrays, state.objects)
-        crashed = state.buffers.truncated[state.buffer]  # the world itself never sets it: its worker died
-        if crashed.any():
-            value = {**value, "truncated": value["truncated"] | (crashed[:, None] & value["alive"])}
-            value["alive"] = value["alive"] & ~crashed[:, None]
-        return value
+        return _ended_where(state.buffers.truncated[state.buffer], state.observations.batch(arrays, state.objects))
 
     def _keep_what_ended(self, value: dict[str, Any], infos: dict[str, Any]) -> None:
         """With same-step autoreset rows are of the new episode; rewards and flags belong to the step that ended one."""
@@ -189,6 +215,14 @@ class MultiAgentVectorEnv(WorldCalls):
             self.closed = True
             self._finalizer.detach()
             self._engine.close()
+
+
+def _ended_where(crashed: Array, value: dict[str, Any]) -> dict[str, Any]:
+    """Truncate all agents where the row's own flag says so: the world never sets it, but its worker died."""
+    if not crashed.any():
+        return value
+    truncated = value["truncated"] | (crashed[:, None] & value["alive"])
+    return {**value, "truncated": truncated, "alive": value["alive"] & ~crashed[:, None]}
 
 
 def _column(space: spaces.Space[Any], block: Any, j: int) -> Any:

@@ -132,10 +132,8 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         The first call moves the caller's own share of the environments into a worker, so that the caller stays free.
         With the serial backend there is no other worker: the steps are done in `recv`.
         """
-        engine = self._engine
-        slots = list(engine.everyone) if ids is None else [int(i) for i in ids]
-        engine.check_ids(slots)
-        engine.send(self._gate.admit(actions, slots), slots)
+        slots = self._engine.check_ids(ids)
+        self._engine.send(self._gate.admit(actions, slots), slots)
 
     def recv(self, ready: int | None = None, *, ordered: bool = False) -> ReadyResult:
         """Return the steps of the first `ready` environments to finish (default: all that were sent).
@@ -146,18 +144,8 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         Raises:
             WorkerDied: if a worker exited and could not be recovered.
         """
-        engine = self._engine
-        engine.check_open()
-        wanted = len(engine.flying) if ready is None else ready
-        if not 0 < wanted <= len(engine.flying):
-            raise UsageError(
-                f"ready must be from 1 to the number of environments that were sent and not received, "
-                f"{len(engine.flying)}, got {wanted}; call send() first"
-            )
-        slots, infos = engine.recv(wanted, ordered)
-        arrays, rewards, terminated, truncated = engine.gather(slots)
-        objects = [[values[slot] for slot in slots] for values in engine.state.objects]
-        observations = engine.state.observations.batch(arrays, objects)
+        slots, infos = self._engine.recv(ready, ordered)
+        observations, rewards, terminated, truncated = self._engine.gather(slots)
         return ReadyResult(observations, rewards, terminated, truncated, infos, np.array(slots, np.int64))
 
     def separate_infos(self) -> None:

@@ -1,4 +1,4 @@
-"""The table of backends: where the worlds run that do not run in the caller."""
+"""The table of backends: where code runs that does not run in the caller."""
 
 from __future__ import annotations
 

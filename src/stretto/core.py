@@ -1,0 +1,120 @@
+"""What worlds and policies are to Stretto: protocols, and the records that pass between its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from gymnasium import spaces
+
+AgentId = str
+Action = Any
+Observation = Any
+
+
+@dataclass(slots=True)
+class TurnEnd:
+    """What a turn gave, by agent: a reward, whether its episode ended (and how), and an info.
+
+    Agents that were alive when the turn began are in all four; those that ended are not in `agents` any more.
+    """
+
+    rewards: dict[AgentId, float]
+    terminated: dict[AgentId, bool]
+    truncated: dict[AgentId, bool]
+    infos: dict[AgentId, dict[str, Any]]
+
+
+@runtime_checkable
+class TurnWorld(Protocol):
+    """A game in which one agent's move may change what the next one sees.
+
+    A turn is `begin_turn`, then for each agent in the order of `agents`, if it `can_act`, `observe` and `act`, and then
+    `end_turn`. Whether all observe before the first acts is up to whoever runs it. For one seed, everything is a
+    function of the actions. A game may also offer `statistics()`: numbers that describe the episode so far.
+    """
+
+    possible_agents: Sequence[AgentId]
+    agents: list[AgentId]
+    metadata: dict[str, Any]
+    render_mode: str | None
+
+    def observation_space(self, agent: AgentId) -> spaces.Space[Any]:
+        """The space of what an agent observes; always the same object for one agent."""
+
+    def action_space(self, agent: AgentId) -> spaces.Space[Any]:
+        """The space of what an agent may do; always the same object for one agent."""
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        """Begin an episode; without a seed, go on with the stream of the one before."""
+
+    def begin_turn(self) -> None:
+        """Let everything move that is no agent."""
+
+    def can_act(self, agent: AgentId) -> bool:
+        """Whether an agent may act in this turn."""
+
+    def observe(self, agent: AgentId) -> Observation:
+        """Return what an agent sees now: a fresh array. Changes nothing, and draws no random numbers."""
+
+    def act(self, agent: AgentId, action: Action) -> None:
+        """Let an agent act at once."""
+
+    def end_turn(self) -> TurnEnd:
+        """Close the turn, and say what it gave to whom."""
+
+    def render(self) -> Any:
+        """Return an RGB image of the world, or `None` where `render_mode` is not `"rgb_array"`."""
+
+    def close(self) -> None:
+        """Let go of everything; may be called twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorldSpec:
+    """What a policy may know of the world before it plays: who acts in it, what they see, what they can do."""
+
+    agents: tuple[AgentId, ...]
+    observation_spaces: Mapping[AgentId, spaces.Space[Any]]
+    action_spaces: Mapping[AgentId, spaces.Space[Any]]
+    action_names: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class AgentPolicy:
+    """Chooses the actions of one agent in one episode. It may keep any state: nobody else ever has it.
+
+    Subclasses define `step`; `reset` is called once, before the first step, with a generator whose numbers depend on
+    the evaluation's seed, the episode and the agent alone.
+    """
+
+    rng: np.random.Generator
+
+    def reset(self, rng: np.random.Generator) -> None:
+        """Begin an episode."""
+        self.rng = rng
+
+    def step(self, observation: Observation) -> Action:
+        """Return what to do."""
+        raise NotImplementedError
+
+
+class MultiAgentPolicy:
+    """What the agents that follow a policy share, such as weights; built once in each worker.
+
+    A policy that can choose for many agents at once also defines
+
+        step_batch(self, agent_policies, observations) -> actions
+
+    with one entry an agent in each list. Where it is defined it is always used, in groups of one size that the plan
+    fixes, filled up with repetitions: so results do not depend on where agents and episodes are computed.
+    """
+
+    def __init__(self, world: WorldSpec) -> None:
+        self.world = world
+
+    def agent_policy(self, agent: AgentId) -> AgentPolicy:
+        """Return a fresh policy for one agent and one episode."""
+        raise NotImplementedError
