@@ -3,6 +3,7 @@
 VENV ?= .venv
 BENCHMARK ?= benchmarks/vector_envs.py
 PYTEST_ARGS ?= -n 2
+DEMO ?= build/demo
 
 # The first interpreter that runs and is new enough: a name on PATH may belong to a version that is not installed.
 PYTHON ?= $(shell for name in python3.11 python3; do \
@@ -27,7 +28,9 @@ help:
 	@echo "make clean   delete $(VENV), caches and build results"
 
 demo: $(CORE)
-	$(BIN)/stretto bench
+	@rm -rf $(DEMO)
+	$(BIN)/stretto eval -m foundry_1 -m foundry_2 -m foundry_3 -p random -p gatherer -p planner \
+		--episodes 3 --steps 150 --out $(DEMO)
 
 test: $(DEV)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

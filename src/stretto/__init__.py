@@ -1,8 +1,12 @@
-"""Stretto: reinforcement-learning worlds in parallel, with the same answer at any width."""
+"""Stretto: reinforcement-learning worlds, policies and evaluations in parallel, with the same answer at any width."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from gymnasium.vector import AutoresetMode
 
 from stretto.budget import CpuBudget
+from stretto.core import AgentPolicy, MultiAgentPolicy, TurnEnd, TurnWorld, WorldSpec
 from stretto.envs.make import make_vec
 from stretto.envs.multiagent import AgentBatch, MultiAgentReady, MultiAgentStep, MultiAgentVectorEnv
 from stretto.envs.tally import Statistics
@@ -16,6 +20,9 @@ from stretto.errors import (
     InvalidSpace,
     LauncherFailed,
     Place,
+    PolicyFailed,
+    PolicyLost,
+    PolicyOverdue,
     ResetNeeded,
     ResourceError,
     SlotTruncated,
@@ -28,10 +35,15 @@ from stretto.errors import (
 )
 from stretto.seeding import SeedTree
 
+if TYPE_CHECKING:
+    from stretto.evaluation.report import Report
+    from stretto.evaluation.run import evaluate
+
 __version__ = "0.1.0"
 
 __all__ = [
     "AgentBatch",
+    "AgentPolicy",
     "AutoresetMode",
     "ClosedError",
     "CpuBudget",
@@ -41,11 +53,16 @@ __all__ = [
     "InvalidOutput",
     "InvalidSpace",
     "LauncherFailed",
+    "MultiAgentPolicy",
     "MultiAgentReady",
     "MultiAgentStep",
     "MultiAgentVectorEnv",
     "Place",
+    "PolicyFailed",
+    "PolicyLost",
+    "PolicyOverdue",
     "ReadyResult",
+    "Report",
     "ResetNeeded",
     "ResourceError",
     "SeedTree",
@@ -54,10 +71,23 @@ __all__ = [
     "StepResult",
     "StrettoError",
     "StrettoWarning",
+    "TurnEnd",
+    "TurnWorld",
     "UsageError",
     "VectorEnv",
     "WorkerDied",
     "WorldFailed",
     "WorldHung",
+    "WorldSpec",
+    "evaluate",
     "make_vec",
 ]
+
+_LATER = {"Report": "stretto.evaluation.report", "evaluate": "stretto.evaluation.run"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what evaluations need when it is first asked for: whoever only steps environments need not wait for it."""
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
+    raise AttributeError(f"module 'stretto' has no attribute {name!r}")

@@ -12,6 +12,10 @@ StrettoError
 │   ├── WorldFailed              it raised; the remote traceback is in the message
 │   ├── WorldHung                it did not answer within its limit; its stack is in the message
 │   └── InvalidOutput            it returned what its space does not allow
+├── PolicyError                  a policy is at fault; has the number of the `policy` and the `agent`
+│   ├── PolicyFailed             it raised
+│   ├── PolicyOverdue            it struck its deadline
+│   └── PolicyLost               the process that it ran in died, or hung and was ended
 └── WorkerError
     ├── WorkerDied               a process exited, again and again or with on_crash="raise"
     └── LauncherFailed           processes cannot be started at all
@@ -110,6 +114,29 @@ class WorldHung(WorldError):
 
 class InvalidOutput(WorldError):
     """A world returned a value that its space does not allow."""
+
+
+class PolicyError(StrettoError):
+    """A policy is at fault: number `policy` of those that were given, when it acted for `agent`."""
+
+    def __init__(self, message: str, policy: int, agent: str) -> None:
+        super().__init__(message, policy, agent)
+        self.policy, self.agent = policy, agent
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class PolicyFailed(PolicyError):
+    """A policy raised; the cause is in the traceback."""
+
+
+class PolicyOverdue(PolicyError):
+    """A policy struck its deadline."""
+
+
+class PolicyLost(PolicyError):
+    """The process that a policy ran in died, or hung and was ended: from the start of the episode it may work."""
 
 
 class WorkerError(StrettoError):

@@ -8,6 +8,8 @@ import gymnasium
 import numpy as np
 
 from stretto.adapters.pettingzoo import ParallelWorld
+from stretto.adapters.turns import ParallelTurns
+from stretto.core import TurnWorld
 from stretto.errors import UsageError
 
 
@@ -15,6 +17,8 @@ def as_world(env: Any) -> gymnasium.Env[Any, Any]:
     """Return `env` as a Gymnasium environment; parallel environments are told by their agents."""
     if isinstance(env, gymnasium.Env):
         return env
+    if isinstance(env, TurnWorld):
+        env = ParallelTurns(env)
     if hasattr(env, "possible_agents") and hasattr(env, "step"):
         if hasattr(env, "agent_iter"):
             raise UsageError(
@@ -23,7 +27,7 @@ def as_world(env: Any) -> gymnasium.Env[Any, Any]:
             )
         return ParallelWorld(env)
     raise UsageError(
-        f"a factory must return a gymnasium.Env or a PettingZoo parallel environment, got {type(env).__name__}"
+        f"a factory must return a gymnasium.Env, a PettingZoo parallel environment or a TurnWorld, got {type(env).__name__}"
     )
 
 

@@ -11,6 +11,8 @@ import typer
 
 import stretto
 from stretto.cli.bench import bench
+from stretto.cli.evaluation import evaluate_command
+from stretto.cli.playing import describe_command, missions_command, play_command, policies_command, verify_command
 from stretto.errors import StrettoError, UsageError
 
 DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -26,6 +28,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.command("eval")(evaluate_command)
+app.command("missions")(missions_command)
+app.command("policies")(policies_command)
+app.command("describe")(describe_command)
+app.command("play")(play_command)
+app.command("verify")(verify_command)
 app.command()(bench)
 
 

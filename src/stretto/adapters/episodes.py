@@ -1,0 +1,186 @@
+"""Any world as a series of episodes by agent: what a rollout plays, whoever made the world."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import gymnasium
+
+from stretto.core import Action, AgentId, Observation, TurnWorld, WorldSpec
+from stretto.errors import UsageError
+
+ONLY_AGENT = "agent_0"
+"""What the agent of a world with just one is called."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a step gave: rewards of those who acted, and the observations of those who act next (none: it is over)."""
+
+    observations: dict[AgentId, Observation]
+    rewards: dict[AgentId, float]
+
+
+class EpisodeWorld(Protocol):
+    """A world with episodes, observed and acted on by agent."""
+
+    def spec(self) -> WorldSpec:
+        """Say who acts, what they see and what they can do."""
+
+    def reset(self, seed: int, options: dict[str, Any] | None = None) -> dict[AgentId, Observation]:
+        """Begin an episode; return the observations of those who act first."""
+
+    def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
+        """Let everybody act who was observed."""
+
+    def statistics(self) -> dict[str, float]:
+        """Return the numbers by which the world describes its episode, if it has any."""
+
+    def render(self) -> Any:
+        """Return what the world's own `render` returns."""
+
+    def close(self) -> None:
+        """Let go of the world."""
+
+
+def as_episodes(env: Any) -> EpisodeWorld:
+    """Return any world that we know how to play as one with episodes by agent."""
+    if isinstance(env, gymnasium.Env):
+        return _OneAgent(env)
+    if isinstance(env, TurnWorld):
+        return _Turns(env)
+    if hasattr(env, "possible_agents") and hasattr(env, "step") and not hasattr(env, "agent_iter"):
+        return _Parallel(env)
+    raise UsageError(
+        f"a mission must make a gymnasium.Env, a PettingZoo parallel environment or a TurnWorld, got {type(env).__name__}"
+    )
+
+
+class _OneAgent:
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        self._env = env
+
+    def spec(self) -> WorldSpec:
+        env = self._env
+        names = tuple(getattr(env.unwrapped, "action_names", ()))
+        return WorldSpec(
+            (ONLY_AGENT,),
+            {ONLY_AGENT: env.observation_space},
+            {ONLY_AGENT: env.action_space},
+            names,
+            _facts(env.unwrapped),
+        )
+
+    def reset(self, seed: int, options: dict[str, Any] | None = None) -> dict[AgentId, Observation]:
+        return {ONLY_AGENT: self._env.reset(seed=seed, options=options)[0]}
+
+    def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
+        observation, reward, terminated, truncated, _ = self._env.step(actions[ONLY_AGENT])
+        next_up = {} if terminated or truncated else {ONLY_AGENT: observation}
+        return Outcome(next_up, {ONLY_AGENT: float(reward)})
+
+    def statistics(self) -> dict[str, float]:
+        return _statistics(self._env.unwrapped)
+
+    def render(self) -> Any:
+        return self._env.render()
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class _Parallel:
+    def __init__(self, env: Any) -> None:
+        self._env = env
+
+    def spec(self) -> WorldSpec:
+        env = self._env
+        agents = tuple(env.possible_agents)
+        names = tuple(getattr(env.unwrapped, "action_names", ()))
+        return WorldSpec(
+            agents,
+            {agent: env.observation_space(agent) for agent in agents},
+            {agent: env.action_space(agent) for agent in agents},
+            names,
+            _facts(env.unwrapped),
+        )
+
+    def reset(self, seed: int, options: dict[str, Any] | None = None) -> dict[AgentId, Observation]:
+        observations, _ = self._env.reset(seed=seed, options=options)
+        return {agent: observations[agent] for agent in self._env.agents}
+
+    def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
+        observations, rewards, _, _, _ = self._env.step(dict(actions))
+        acting = {agent: observations[agent] for agent in self._env.agents}
+        return Outcome(acting, {agent: float(reward) for agent, reward in rewards.items()})
+
+    def statistics(self) -> dict[str, float]:
+        return _statistics(self._env.unwrapped)
+
+    def render(self) -> Any:
+        return self._env.render()
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class _Turns:
+    """All observe, then all act, in the order of the world's agents."""
+
+    def __init__(self, world: TurnWorld) -> None:
+        self._world = world
+
+    def spec(self) -> WorldSpec:
+        world = self._world
+        agents = tuple(world.possible_agents)
+        return WorldSpec(
+            agents,
+            {agent: world.observation_space(agent) for agent in agents},
+            {agent: world.action_space(agent) for agent in agents},
+            tuple(getattr(world, "action_names", ())),
+            _facts(world),
+        )
+
+    def reset(self, seed: int, options: dict[str, Any] | None = None) -> dict[AgentId, Observation]:
+        self._world.reset(seed, options)
+        return self._begin({})
+
+    def _begin(self, rewards: dict[AgentId, float]) -> dict[AgentId, Observation]:
+        """Begin turns until somebody can act in one; what is earned meanwhile is added to `rewards`."""
+        world = self._world
+        while world.agents:
+            world.begin_turn()
+            acting = {agent: world.observe(agent) for agent in world.agents if world.can_act(agent)}
+            if acting:
+                return acting
+            for agent, reward in world.end_turn().rewards.items():
+                rewards[agent] = rewards.get(agent, 0.0) + float(reward)
+        return {}
+
+    def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
+        world = self._world
+        for agent in list(world.agents):
+            if agent in actions and world.can_act(agent):
+                world.act(agent, actions[agent])
+        rewards = {agent: float(reward) for agent, reward in world.end_turn().rewards.items()}
+        return Outcome(self._begin(rewards), rewards)
+
+    def statistics(self) -> dict[str, float]:
+        return _statistics(self._world)
+
+    def render(self) -> Any:
+        return self._world.render()
+
+    def close(self) -> None:
+        self._world.close()
+
+
+def _statistics(world: Any) -> dict[str, float]:
+    offered = getattr(world, "statistics", None)
+    return {str(name): float(value) for name, value in offered().items()} if callable(offered) else {}
+
+
+def _facts(world: Any) -> dict[str, Any]:
+    return dict(getattr(world, "facts", None) or {})

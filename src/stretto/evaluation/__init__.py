@@ -1,0 +1,1 @@
+"""Evaluation: policies on missions, in parallel, with results that one can trust."""

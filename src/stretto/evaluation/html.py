@@ -1,0 +1,349 @@
+"""A report as one page that needs no other file, and no network: its plots are SVG, drawn here.
+
+Plots give places along the axis in percent and everything else in pixels, so that they fill any width and their text
+stays as large as the text around them. Whatever was named by users passes through `_text`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from statistics import median, quantiles
+from typing import Any
+
+from stretto.evaluation.records import EpisodeRecord
+from stretto.evaluation.report import Report, interval_text, short_number, shorten
+from stretto.evaluation.statistics import Interval, counted_rewards, has_result, seconds_taken
+
+MOST_POINTS = 250  # episodes in a row of a plot: more are a smear, and make the page slow
+MOST_FAILURES = 200
+_REWARD = "reward of an agent in an episode"
+_CONTROLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
+
+# The colours of policies lie 23 or more apart in CIELAB, for all eyes and for each kind of colour blindness, and have a
+# contrast of 4.5 to 1 with what is behind them. Beyond six they repeat: a name always stands beside its colour.
+_STYLE = """
+:root{color-scheme:light dark;--back:#fff;--box:#f5f6f8;--text:#1b1f24;--soft:#5a6270;--line:#d4d8de;--bad:#b3261e;
+--c0:#0072b2;--c1:#c04a00;--c2:#0b4a20;--c3:#7a24e8;--c4:#9c4a72;--c5:#3f1440}
+@media (prefers-color-scheme:dark){:root{--back:#14171b;--box:#1d2127;--text:#e6e9ee;--soft:#a2abb8;--line:#3a414b;
+--bad:#ff8a80;--c0:#56b4e9;--c1:#f5924e;--c2:#b5f0dc;--c3:#9a7bff;--c4:#ff5c93;--c5:#f2e641}}
+*{box-sizing:border-box}body{margin:0 auto;max-width:1360px;padding:16px clamp(12px,3vw,40px) 48px;color:var(--text);
+background:var(--back);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
+h1{font-size:1.6rem;margin:.4em 0 0}h2{font-size:1.2rem;margin:2.2em 0 .4em}h3{font-size:1rem;margin:1.4em 0 .3em}
+p{margin:.3em 0 .8em;max-width:80ch}p,h3,dt,dd,figcaption,summary{overflow-wrap:anywhere}.soft{color:var(--soft)}
+nav{display:flex;flex-wrap:wrap;gap:4px 16px;margin:.8em 0}a{color:var(--c0)}
+.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,300px),1fr));gap:14px;margin-bottom:16px}
+figure{margin:0;padding:10px 12px 6px;background:var(--box);border-radius:8px;min-width:0;max-width:800px}
+figcaption{font-weight:600;margin-bottom:6px}svg{overflow:visible}figure>svg{display:block;width:100%;font-size:12px}
+text{fill:var(--text);paint-order:stroke;stroke:var(--box);stroke-width:5px}text.soft{fill:var(--soft)}
+line{stroke:var(--line)}.rule{stroke:var(--soft);stroke-dasharray:4 3}.mark{fill:var(--c);stroke:var(--box);stroke-width:1.5}
+.c0{--c:var(--c0)}.c1{--c:var(--c1)}.c2{--c:var(--c2)}.c3{--c:var(--c3)}.c4{--c:var(--c4)}.c5{--c:var(--c5)}
+text.name{fill:var(--c);font-weight:600}.dot{fill:var(--c);fill-opacity:.45}.whisker{stroke:var(--c)}
+.box{fill:var(--c);fill-opacity:.16;stroke:var(--c)}.span{stroke:var(--c);stroke-width:4;stroke-opacity:.55}
+.scroll{overflow:auto;max-height:44rem;border:1px solid var(--line);border-radius:8px;width:fit-content;max-width:100%}
+table{border-collapse:separate;border-spacing:0;font-variant-numeric:tabular-nums}th,td{vertical-align:baseline}
+th,td{padding:5px clamp(7px,1vw,12px);text-align:right;white-space:nowrap;border-bottom:1px solid var(--line)}
+tbody tr:last-child>*{border-bottom:0}thead th{position:sticky;top:0;background:var(--box)}.left{text-align:left}
+th,.left{white-space:normal;max-width:15rem;overflow-wrap:break-word;vertical-align:bottom}td.left{vertical-align:baseline}
+details{border:1px solid var(--line);border-radius:8px;padding:8px 12px;margin:8px 0}summary{cursor:pointer}
+code,pre{font:13px/1.45 ui-monospace,Menlo,Consolas,monospace}.kind{color:var(--bad);font-weight:600}
+pre{overflow:auto;background:var(--box);border-radius:6px;padding:10px;margin:.3em 0;max-height:26rem}
+dl{display:grid;grid-template-columns:minmax(5rem,max-content) 1fr;gap:2px 16px;margin:.6em 0}dt{color:var(--soft)}
+dd{margin:0;min-width:0;white-space:pre-wrap}
+"""
+
+
+def render_html(report: Report) -> str:
+    """Return the page, as the text of a file."""
+    plan = {key: value for key, value in report.plan.items() if key != "timing"}
+    sections = {
+        "Results": _results(report),
+        "Rewards": _distributions(report),
+        "Comparison": _comparison(report),
+        "Improvement": _improvement(report),
+        "Statistics": _game_statistics(report),
+        "Timing": _timing(report),
+        "Failures": _failures(report.records),
+        "Plan": _facts(plan),
+    }
+    sizes = [(len(report.summary.labels), "policies"), (len(report.summary.missions), "missions")]
+    sizes += [(len(report.records), "episodes"), (sum(not has_result(record) for record in report.records), "failed")]
+    links = "".join(f'<a href="#{title.lower()}">{title}</a>' for title in sections)
+    texts = {title: text or '<p class="soft">Nothing to show.</p>' for title, text in sections.items()}
+    body = "".join(f'<section id="{name.lower()}"><h2>{name}</h2>\n{text}</section>\n' for name, text in texts.items())
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Evaluation</title>\n'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        f"<style>{_STYLE}</style></head><body>\n<h1>Evaluation</h1>"
+        f'<p class="soft">{" · ".join(f"{what}: {size:,}" for size, what in sizes)}</p>\n<nav>{links}</nav>\n'
+        f"{body}</body></html>\n"
+    )
+
+
+def _results(report: Report) -> str:
+    summary = report.summary
+    rules = {
+        "exclude": "An episode that failed for one policy is left out for all of them.",
+        "worst": "A failed episode counts as the worst reward that anybody got on its mission.",
+    }
+    table = [
+        [
+            *(row.mission or "all missions", row.label, f"{row.episodes:,}"),
+            *(short_number(row.reward), short_number(row.iqm), interval_text(row.interval), short_number(row.steps)),
+            *(f"{row.overdue:,}", f"{row.left_out:,}", f"{row.failures:,}"),
+        ]
+        for row in summary.by_mission + (summary.overall if len(summary.missions) > 1 else ())
+    ]
+    heads = ["mission", "policy", "episodes", "reward", "IQM", "95% interval", "steps", "overdue", "left out"]
+    note = (
+        "Rewards are summed over an episode and are means of its agents. IQM is the interquartile mean: that of the "
+        f"middle half of the episodes. Overdue counts the deadlines struck. {rules[summary.failed]}"
+    )
+    return f"<p>{note}</p>{_table([*heads, 'failed'], table, names=2)}" if table else ""
+
+
+def _distributions(report: Report) -> str:
+    counted = counted_rewards(report.records, report.summary.failed)
+    marks = {(row.mission, row.label): row.iqm for row in report.summary.by_mission}
+    plots = []
+    for mission, points in report.points(counted):
+        axis = _Axis.over([value for found in points.values() for _, value in found], _REWARD)
+        rows = [
+            _Row(label, f"n = {len(found):,}", _colour(report, label), _strip(axis, found, marks[mission, label]))
+            for label, found in points.items()
+        ]
+        plots.append(_plot(mission, f"Rewards of the episodes on {mission}", axis, rows))
+    note = "Dots are episodes, boxes their middle half, whiskers reach to the extremes. A diamond is the IQM."
+    return _plots(note, plots)
+
+
+def _comparison(report: Report) -> str:
+    summary = report.summary
+    parts = {name: [row for row in summary.by_mission if row.mission == name] for name in summary.missions}
+    if len(parts) > 1:
+        parts = {"All missions": list(summary.overall), **parts}
+    plots = []
+    for name, found in parts.items():
+        ends = [value for row in found for value in (row.iqm, *(row.interval or ()))]
+        axis = _Axis.over(ends, f"IQM of the {_REWARD}")
+        rows = [_estimate(axis, row.label, _colour(report, row.label), row.iqm, row.interval) for row in found]
+        plots.append(_plot(name, f"Interquartile means on {name}, with 95% intervals", axis, rows))
+    note = "Interquartile means and their 95% intervals, of a bootstrap stratified by mission. "
+    return _plots(note + "Over all missions, episodes are pooled as they are.", plots)
+
+
+def _improvement(report: Report) -> str:
+    compared = [row for row in report.summary.comparisons if row.episodes]
+    pooled = [row for row in compared if row.mission is None]
+    chance = _Axis(0.0, 1.0, "share of the episodes in which the first is better")
+    ends = [value for row in pooled for value in (0.0, row.difference, *(row.difference_interval or ()))]
+    gain = _Axis.over(ends, "reward of the first minus reward of the second")
+    chances, gains = [], []
+    for row in pooled:
+        first = shorten(row.label, max(9, 18 - len(row.baseline)))
+        pair, colour = f"{first} vs {shorten(row.baseline, 18 - len(first))}", _colour(report, row.label)
+        chances.append(_estimate(chance, pair, colour, row.improvement, row.improvement_interval))
+        gains.append(_estimate(gain, pair, colour, row.difference, row.difference_interval))
+    plots = [
+        _plot("Probability of improvement", "How often one policy is better than another", chance, chances, rule=0.5),
+        _plot("Mean difference", "How much better one policy is than another", gain, gains, rule=0.0),
+    ]
+    heads = ["mission", "first", "second", "episodes", "improvement", "95% interval", "difference", "95% interval"]
+    table = [
+        [
+            *(row.mission or "all missions", row.label, row.baseline, f"{row.episodes:,}"),
+            *(short_number(row.improvement), interval_text(row.improvement_interval)),
+            *(short_number(row.difference), interval_text(row.difference_interval)),
+        ]
+        for row in compared
+        if row.mission is not None
+    ]
+    note = "Episode by episode, on the same mission with the same seed; a tie counts one half. Bars are 95% intervals."
+    return _plots(note, plots) + "<h3>By mission</h3>" + _table(heads, table, names=3) if pooled else ""
+
+
+def _game_statistics(report: Report) -> str:
+    text = ""
+    for mission in report.summary.missions:
+        rows = [row for row in report.summary.by_mission if row.mission == mission]
+        names = sorted({name for row in rows for name in row.statistics})
+        table = [[name, *(short_number(row.statistics.get(name, {}).get("mean")) for row in rows)] for name in names]
+        if table:
+            text += f"<h3>{_text(mission)}</h3>{_table(['mean over episodes', *(row.label for row in rows)], table)}"
+    return text
+
+
+def _timing(report: Report) -> str:
+    seconds = {record.key: seconds_taken(record) for record in report.records if seconds_taken(record)}
+    speeds = {(row.mission, row.label): row.timing.get("steps_per_second") for row in report.summary.by_mission}
+    plots, table = [], []
+    for mission, points in report.points(seconds):
+        axis = _Axis.over([0.0, *(value for found in points.values() for _, value in found)], "seconds an episode")
+        rows = []
+        for label, found in points.items():
+            took = [value for _, value in found] or [0.0]
+            total, middle = math.fsum(took), median(took)
+            rows.append(_Row(label, f"{short_number(total)} s", _colour(report, label), _strip(axis, found, middle)))
+            numbers = map(short_number, (total, middle, max(took), speeds[mission, label]))
+            table.append([mission, label, f"{len(found):,}", *numbers])
+        plots.append(_plot(mission, f"Seconds that the episodes on {mission} took", axis, rows))
+    heads = ["mission", "policy", "episodes", "seconds", "median", "longest", "steps/s"]
+    note = "What the episodes took by the clock, on which nothing else here depends. A diamond is the median."
+    text = _plots(note, plots) + _table(heads, table, names=2) if seconds else ""
+    timing = report.plan.get("timing", {})
+    return text + _facts(timing if isinstance(timing, Mapping) else {"seconds": timing})
+
+
+def _failures(records: Iterable[EpisodeRecord]) -> str:
+    failed = [record for record in records if not has_result(record)]
+    text = ""
+    for record in failed[:MOST_FAILURES]:
+        failure = record.failure
+        facts: dict[str, Any] = {"seed": record.seed, "steps played": record.steps}
+        kind, message, blocks = "InvalidReward", f"the reward is {record.reward}", ""
+        if failure is not None:
+            kind, message = failure.kind, failure.message
+            facts |= {"policy": failure.policy, "agent": failure.agent, "at step": failure.step}
+            for title, code in (("Play it again", failure.reproduce), ("Traceback", failure.traceback)):
+                blocks += f"<h3>{title}</h3><pre><code>{_text(code)}</code></pre>" if code else ""
+        text += (
+            f'<details><summary><span class="kind">{_text(kind)}</span> {_text(record.mission)} · {_text(record.label)} · '
+            f"episode {record.episode}: {_text(message)}</summary>{_facts(facts)}{blocks}</details>\n"
+        )
+    if len(failed) > MOST_FAILURES:
+        text += f"<p>There are {len(failed) - MOST_FAILURES:,} more in episodes.jsonl.</p>"
+    return text or "<p>No episode failed.</p>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """The range of values that the width of a plot stands for."""
+
+    low: float
+    high: float
+    name: str
+
+    @classmethod
+    def over(cls, values: Iterable[float | None], name: str) -> _Axis:
+        found = [value for value in values if value is not None] or [0.0]
+        low, high = min(found), max(found)
+        largest = max(abs(low), abs(high))
+        if high - low <= 1e-9 * largest or largest < 1e-280:
+            margin = 0.05 * largest if largest > 1e-280 else 0.5
+            low, high = low - margin, high + margin
+        return cls(low, high, name)
+
+    def at(self, value: float) -> str:
+        return f"{min(100, max(0, 5 + 90 * (value - self.low) / (self.high - self.low))):.2f}%"
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Return some round numbers, and their texts."""
+        least = (self.high - self.low) / 5
+        power = 10.0 ** math.floor(math.log10(least))
+        step = next(factor for factor in (1, 2, 5, 10, 20) if factor * power >= least * 0.999) * power
+        digits = max(0, -math.floor(math.log10(step) + 1e-9))
+        largest = max(abs(self.low), abs(self.high))
+        form = f",.{digits}f" if digits < 6 and largest < 1e6 else f".{math.floor(math.log10(largest / step)) + 1}g"
+        places = range(math.ceil(self.low / step - 1e-6), math.floor(self.high / step + 1e-6) + 1)
+        found = [(step * place, f"{step * place:{form}}") for place in places]
+        # Long texts would run into each other where the plot is narrow.
+        return found if max(len(text) for _, text in found) < 8 else found[::2]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A line of a plot: a name to the left, a text to the right, and below them marks around a height of zero."""
+
+    name: str
+    detail: str
+    colour: int
+    marks: str
+
+
+def _plot(caption: str, alternative: str, axis: _Axis, rows: Sequence[_Row], rule: float | None = None) -> str:
+    bottom = 50 * len(rows) + 4
+    parts = [f"<title>{_text(alternative)}</title>"]
+    for value, text in axis.ticks():
+        parts.append(f'<line x1="{axis.at(value)}" x2="{axis.at(value)}" y1="0" y2="{bottom}"/>')
+        parts.append(f'<text class="soft" x="{axis.at(value)}" y="{bottom + 15}" text-anchor="middle">{text}</text>')
+    if rule is not None:
+        parts.append(f'<line class="rule" x1="{axis.at(rule)}" x2="{axis.at(rule)}" y1="0" y2="{bottom}"/>')
+    for place, row in enumerate(rows):
+        parts.append(
+            f'<g class="c{row.colour}" transform="translate(0,{50 * place})"><title>{_text(row.name)}: {row.detail}</title>'
+            f'<text class="name" y="14">{_text(shorten(row.name, 24))}</text><text class="soft" x="100%" y="14" '
+            f'text-anchor="end">{row.detail}</text><g transform="translate(0,34)">{row.marks}</g></g>\n'
+        )
+    parts.append(f'<text class="soft" x="50%" y="{bottom + 34}" text-anchor="middle">{_text(axis.name)}</text>')
+    svg = f'<svg role="img" height="{bottom + 42}">{"".join(parts)}</svg>'
+    return f"<figure><figcaption>{_text(caption)}</figcaption>{svg}</figure>\n"
+
+
+def _strip(axis: _Axis, points: Sequence[tuple[int, float]], mark: float | None) -> str:
+    """Draw episodes as dots, with a box around their middle half."""
+    if not points or mark is None:
+        return ""
+    ordered = sorted(points, key=lambda point: point[1])
+    values = [value for _, value in ordered]
+    text = f'<line class="whisker" x1="{axis.at(values[0])}" x2="{axis.at(values[-1])}"/>'
+    if len(values) > 1:
+        low, _, high = (axis.at(value) for value in quantiles(values, n=4, method="inclusive"))
+        width = float(high[:-1]) - float(low[:-1])
+        text += f'<rect class="box" x="{low}" width="{width:.2f}%" y="-10" height="20" rx="2"/>'
+    every = -(-len(ordered) // MOST_POINTS)
+    for episode, value in ordered[::every]:
+        # Steps of the golden ratio: neighbours lie apart, and an episode lies at the same height in every plot.
+        height = 16 * (episode * 0.618034 % 1) - 8
+        text += f'<circle class="dot" cx="{axis.at(value)}" cy="{height:.1f}" r="2.6"><title>episode {episode}: '
+        text += f"{short_number(value)}</title></circle>"
+    return text + _diamond(axis, mark)
+
+
+def _estimate(axis: _Axis, name: str, colour: int, value: float | None, interval: Interval | None) -> _Row:
+    """Draw a value and its interval, as a point and a bar."""
+    bar = "" if interval is None else f'<line class="span" x1="{axis.at(interval[0])}" x2="{axis.at(interval[1])}"/>'
+    text = short_number(value) if interval is None else f"{short_number(value)} {interval_text(interval)}"
+    return _Row(name, text, colour, bar if value is None else bar + _diamond(axis, value))
+
+
+def _diamond(axis: _Axis, value: float) -> str:
+    return f'<svg x="{axis.at(value)}" width="1"><path class="mark" d="M0-8L6 0L0 8L-6 0Z"/></svg>'
+
+
+def _plots(note: str, plots: Sequence[str]) -> str:
+    return f'<p>{note}</p><div class="plots">{"".join(plots)}</div>\n' if plots else ""
+
+
+def _colour(report: Report, label: str) -> int:
+    return report.summary.labels.index(label) % 6
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], names: int = 1) -> str:
+    """Return a table that scrolls in a box of its own; its first `names` columns are names, all others figures."""
+    left = [' class="left"' if column < names else "" for column in range(len(heads))]
+    text = "".join(f'<th scope="col"{side}>{_name(head)}</th>' for side, head in zip(left, heads, strict=True))
+    lines = "".join(
+        "<tr>" + "".join(f"<td{side}>{_name(cell)}</td>" for side, cell in zip(left, row, strict=True)) + "</tr>\n"
+        for row in rows
+    )
+    return f'<div class="scroll" tabindex="0"><table><thead><tr>{text}</tr></thead><tbody>\n{lines}</tbody></table></div>\n'
+
+
+def _facts(facts: Mapping[str, Any]) -> str:
+    known = {name: value for name, value in facts.items() if value is not None}
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in known.items()}
+    lines = "".join(f"<dt>{_text(name)}</dt><dd>{_text(text)}</dd>" for name, text in texts.items())
+    return f"<dl>{lines}</dl>\n" if lines else ""
+
+
+def _name(text: str) -> str:
+    return re.sub("([._/:])(?=[^0-9])", r"\1<wbr>", _text(text))  # where a long name may be broken
+
+
+def _text(text: str) -> str:
+    return escape(text.translate(_CONTROLS))

@@ -1,0 +1,121 @@
+"""The plan of an evaluation: everything that a result depends on, fixed before the first episode is played."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from stretto.core import AgentId
+from stretto.errors import UsageError
+from stretto.evaluation.missions import Mission
+from stretto.policies.spec import PolicySpec
+from stretto.rollout import EpisodePlan
+from stretto.seeding import SeedTree
+
+LOCKSTEP_ROWS = 16
+"""About how many agents a batch has, where a policy can act for several at once: as many episodes are played in step."""
+
+MOST_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What is compared under one label: one policy that all agents follow, or a mix of several."""
+
+    label: str
+    specs: tuple[PolicySpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a look at a mission and an entry showed: who acts, and for each policy of the entry what matters to a plan."""
+
+    agents: tuple[AgentId, ...]
+    draws: tuple[frozenset[str], ...]
+    batches: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a worker takes at a time: an episode, or several that are played in step because a policy batches them."""
+
+    mission: int
+    entry: int
+    episodes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Missions x entries x episodes. The same plan gives the same results, however it is computed."""
+
+    missions: tuple[Mission, ...]
+    entries: tuple[Entry, ...]
+    episodes: int
+    seed: int
+    max_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, values in (("mission", self.missions), ("policy", self.entries)):
+            if not values:
+                raise UsageError(f"at least one {name} is needed, got none")
+        if self.episodes < 1:
+            raise UsageError(f"episodes must be at least 1, got {self.episodes}")
+        if self.max_steps is not None and self.max_steps < 1:
+            raise UsageError(
+                f"steps must be at least 1, got {self.max_steps}; leave it out for the mission's own limit"
+            )
+        if self.seed < 0:
+            raise UsageError(f"a seed must be at least 0, got {self.seed}")
+        labels = [entry.label for entry in self.entries]
+        if len(set(labels)) < len(labels):
+            raise UsageError(f"policies that are compared must have different names, got {', '.join(labels)}")
+
+    def pairs(self) -> Iterator[tuple[int, int]]:
+        """Every mission with every entry."""
+        return ((mission, entry) for mission in range(len(self.missions)) for entry in range(len(self.entries)))
+
+    def tasks(self, facts: dict[tuple[int, int], Facts], without: Iterable[tuple[int, int, int]] = ()) -> list[Task]:
+        """Return all tasks but those whose episodes are all done: `without` has missions, entries and episodes."""
+        done = set(without)
+        tasks = []
+        for mission, entry in self.pairs():
+            together = lockstep(facts[mission, entry])
+            for first in range(0, self.episodes, together):
+                group = tuple(range(first, min(first + together, self.episodes)))
+                if not all((mission, entry, episode) in done for episode in group):
+                    tasks.append(Task(mission, entry, group))
+        return tasks
+
+    def episode(self, mission: int, entry: int, episode: int, agents: Sequence[AgentId]) -> EpisodePlan:
+        """Say how an episode begins. Its seed does not depend on the policies: all are compared on the same episodes."""
+        name = self.missions[mission].name
+        tree = SeedTree(self.seed).child("mission", name, "episode", episode)
+        specs = self.entries[entry].specs
+        counts = shares([spec.proportion for spec in specs], len(agents))
+        assigned = [policy for policy, count in enumerate(counts) for _ in range(count)]
+        if len(specs) > 1:
+            assigned = [assigned[i] for i in tree.child("mix").generator().permutation(len(agents))]
+        return EpisodePlan(episode, tree.seed(), dict(zip(agents, assigned, strict=True)))
+
+
+def lockstep(facts: Facts) -> int:
+    """Return how many episodes are played in step."""
+    return max(1, LOCKSTEP_ROWS // len(facts.agents)) if any(facts.batches) else 1
+
+
+def rows(facts: Facts, policy: int) -> int:
+    """Return the rows of each batch of a policy: all its agents in all episodes that are played in step, at most."""
+    return min(MOST_ROWS, lockstep(facts) * len(facts.agents)) if facts.batches[policy] else 0
+
+
+def shares(proportions: Sequence[float], count: int) -> list[int]:
+    """Split `count` in proportion, by largest remainders; ties go to the first."""
+    if any(p < 0 or not math.isfinite(p) for p in proportions) or not sum(proportions):
+        raise UsageError(f"proportions must be numbers of at least 0, one of them more, got {list(proportions)}")
+    exact = [count * p / sum(proportions) for p in proportions]
+    whole = [math.floor(one) for one in exact]
+    by_remainder = sorted(range(len(exact)), key=lambda i: (whole[i] - exact[i], i))
+    for i in by_remainder[: count - sum(whole)]:
+        whole[i] += 1
+    return whole

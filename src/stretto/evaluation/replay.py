@@ -1,0 +1,116 @@
+"""One episode of a plan, played in this process and looked at after every step: for a terminal, or for a film."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretto.adapters.episodes import EpisodeWorld, as_episodes
+from stretto.core import Action, AgentId
+from stretto.errors import UsageError
+from stretto.evaluation.missions import Mission
+from stretto.evaluation.plan import Facts, Plan, rows
+from stretto.evaluation.run import Run, entries_of
+from stretto.evaluation.service import EvaluationFactory, Staging
+from stretto.policies.runners import InPlace
+from stretto.policies.troupe import Casting, Question, Role
+from stretto.seeding import PrivateGenerators
+from stretto.workers.backends import SERIAL
+from stretto.workers.pool import Pool
+
+FRAMES_PER_SECOND = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What one sees after a step (or, with no actions, at the start)."""
+
+    step: int
+    picture: Any
+    actions: dict[AgentId, Action]
+    rewards: dict[AgentId, float]
+
+
+def replay(
+    plan: Plan, facts: Facts, mission: int, entry: int, episode: int, render_mode: str | None
+) -> Iterator[Moment]:
+    """Play an episode as the plan has it, and yield what is seen at each moment."""
+    begun = plan.episode(mission, entry, episode, facts.agents)
+    world = as_episodes(plan.missions[mission].make_with(render_mode)())
+    try:
+        castings = [Casting(spec, facts.draws[i], rows(facts, i)) for i, spec in enumerate(plan.entries[entry].specs)]
+        runner = InPlace(castings, world.spec(), batched=True)
+        runner.begin([Role(episode, a, policy, begun.tree.child("policy", a)) for a, policy in begun.policies.items()])
+        guard = PrivateGenerators(begun.tree.child("world"))
+        limit = plan.max_steps if plan.max_steps is not None else plan.missions[mission].max_steps
+        observations = guard.run(world.reset, begun.seed, begun.options)
+        yield Moment(0, _picture(world), {}, dict.fromkeys(observations, 0.0))
+        step = 0
+        while observations and (limit is None or step < limit):
+            runner.ask([Question(episode, agent, observation) for agent, observation in observations.items()])
+            actions = {agent: reply.action for agent, reply in zip(observations, runner.replies(), strict=True)}
+            outcome = guard.run(world.step, actions) if guard.needed else world.step(actions)
+            observations = outcome.observations
+            step += 1
+            yield Moment(step, _picture(world), actions, outcome.rewards)
+    finally:
+        world.close()
+
+
+def _picture(world: EpisodeWorld) -> Any:
+    try:
+        return world.render()
+    except Exception:  # noqa: BLE001  a world that cannot be shown can be played all the same
+        return None
+
+
+def watch(
+    mission: Mission, policies: Sequence[Any], *, seed: int, episode: int, steps: int | None, render_mode: str = "ansi"
+) -> Iterator[Moment]:
+    """Play one episode of a mission, all policies together, and yield what is seen."""
+    plan = Plan((mission,), entries_of(policies, mix=len(policies) > 1), episode + 1, seed, steps)
+    with Pool(SERIAL, [EvaluationFactory(plan, Staging())]) as pool:
+        facts = Run(plan, pool, lambda _: None).look()
+    yield from replay(plan, facts[0, 0], 0, 0, episode, render_mode)
+
+
+def films(  # noqa: PLR0913  what a plan has, and where to
+    missions: Sequence[Mission],
+    policies: Sequence[Any],
+    episodes: int,
+    seed: int,
+    steps: int | None,
+    count: int,
+    folder: Path,
+    *,
+    mix: bool = False,
+) -> Iterator[Path]:
+    """Film the first `count` episodes of each mission and policy; yield the files."""
+    plan = Plan(tuple(missions), entries_of(policies, mix=mix), episodes, seed, steps)
+    with Pool(SERIAL, [EvaluationFactory(plan, Staging())]) as pool:
+        facts = Run(plan, pool, lambda _: None).look()
+    for mission, entry in plan.pairs():
+        for episode in range(min(count, episodes)):
+            moments = replay(plan, facts[mission, entry], mission, entry, episode, "rgb_array")
+            name = f"{plan.missions[mission].name}-{plan.entries[entry].label}-{episode}"
+            safe = "".join(letter if letter.isalnum() or letter in "-_.+" else "_" for letter in name)
+            yield film(moments, folder / "videos" / f"{safe}.gif")
+
+
+def film(moments: Iterator[Moment], path: Path) -> Path:
+    """Save the pictures of an episode as a GIF."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise UsageError("films need Pillow; pip install 'stretto[report]'") from None
+    pictures = [np.asarray(moment.picture) for moment in moments if moment.picture is not None]
+    if not pictures or pictures[0].ndim != 3:
+        raise UsageError("this mission has no pictures: its render() gives no RGB arrays; leave out --video")
+    images = [Image.fromarray(picture.astype(np.uint8)) for picture in pictures]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    images[0].save(path, save_all=True, append_images=images[1:], duration=1000 // FRAMES_PER_SECOND, loop=0)
+    return path

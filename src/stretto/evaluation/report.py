@@ -1,0 +1,221 @@
+"""A finished evaluation: its episodes, what they say, and the files that both are kept in."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretto.errors import UsageError
+from stretto.evaluation.records import EpisodeRecord
+from stretto.evaluation.statistics import EpisodeKey, Failed, Interval, LabelSummary, Summary, summarize
+
+EPISODES, SUMMARY, TABLE, PAGE = "episodes.jsonl", "summary.json", "episodes.csv", "report.html"
+HEADINGS = ("mission", "policy", "n", "reward", "IQM", "95% interval", "failed")
+"""What the columns of `Report.rows` are."""
+_GROUPS = ("rewards", "policies", "overdue", "statistics", "timing")  # columns of a table, after all others
+
+
+@dataclass(frozen=True)
+class Report:
+    """The episodes of an evaluation in the order of its plan, their summary, and a description of the plan.
+
+    `plan` is free-form and must survive JSON. All that depends on the clock is under keys called `timing`: in the
+    records, in the summary, and, if the caller puts any there, in the plan. Two runs of one plan differ in nothing
+    else, and neither do their files: in `episodes.csv` these are the last columns, in `report.html` one section.
+    """
+
+    records: tuple[EpisodeRecord, ...]
+    summary: Summary
+    plan: Mapping[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        records: Iterable[EpisodeRecord],
+        plan: Mapping[str, Any],
+        *,
+        failed: Failed = "exclude",
+        seed: int = 0,
+        missions: Sequence[str] | None = None,
+        labels: Sequence[str] | None = None,
+    ) -> Report:
+        """Summarize `records`, given in any order; `summarize` says what the other arguments mean."""
+        records = list(records)
+        summary = summarize(records, failed=failed, seed=seed, missions=missions, labels=labels)
+        missions, labels = summary.missions, summary.labels
+        records.sort(key=lambda record: (missions.index(record.mission), labels.index(record.label), record.episode))
+        # Through JSON, so that a plan is the same before it is saved and after it was loaded.
+        return cls(tuple(records), summary, json.loads(_json(plan)))
+
+    def points(self, values: Mapping[EpisodeKey, float]) -> Iterator[tuple[str, dict[str, list[tuple[int, float]]]]]:
+        """Yield each mission with, by label, the numbers of its episodes and their `values`, where they have one."""
+        found: dict[str, dict[str, list[tuple[int, float]]]] = {}
+        for record in self.records:
+            points = found.setdefault(record.mission, {}).setdefault(record.label, [])
+            if record.key in values:
+                points.append((record.episode, values[record.key]))
+        yield from found.items()
+
+    def rows(self, width: int = 80) -> list[tuple[str, ...]]:
+        """Return the lines of a table with the columns `HEADINGS`, to be joined by two spaces within `width`.
+
+        Where there are several missions, lines for all of them together come last. Names that are too long for the
+        width are cut in the middle; figures never are.
+        """
+        several = len(self.summary.missions) > 1
+        found = self.summary.by_mission + (self.summary.overall if several else ())
+        figures = [_figures(row) for row in found]
+        names = [(row.mission or "all", row.label) for row in found]
+        room = width - 2 * (len(HEADINGS) - 1) - sum(_widths([HEADINGS[2:], *figures]))
+        mission, policy = _widths([HEADINGS[:2], *names])
+        # The shorter column keeps what it needs, up to half of the room.
+        mission = min(mission, max(room // 2, room - policy))
+        policy = min(policy, room - mission)
+        return [
+            (shorten(name[0], mission), shorten(name[1], policy), *rest)
+            for name, rest in zip(names, figures, strict=True)
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `summary.json` holds: the plan and the summary."""
+        return {"plan": dict(self.plan), "summary": self.summary.as_json()}
+
+    def to_jsonl(self) -> str:
+        """Return what `episodes.jsonl` holds: an episode a line, with sorted keys."""
+        return "".join(_json(record.as_json()) + "\n" for record in self.records)
+
+    def to_csv(self) -> str:
+        """Return what `episodes.csv` holds: an episode a line, a column for all that any of them has."""
+        lines = [dict(_cells(record)) for record in self.records]
+        columns = sorted(
+            dict.fromkeys(column for line in lines for column in line),
+            key=lambda column: _GROUPS.index(group) if (group := column.partition(".")[0]) in _GROUPS else -1,
+        )
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+        return text.getvalue()
+
+    def to_html(self) -> str:
+        """Return what `report.html` holds: a page that needs no other file."""
+        from stretto.evaluation.html import render_html  # which is built on this module
+
+        return render_html(self)
+
+    def save(self, folder: str | os.PathLike[str]) -> Path:
+        """Write all files into `folder`, in place of those that are there, and return the folder.
+
+        Each file is complete at any time: it is the old one until the new ones are all written.
+        """
+        folder = Path(folder)
+        texts = {
+            EPISODES: self.to_jsonl(),
+            TABLE: self.to_csv(),
+            PAGE: self.to_html(),
+            SUMMARY: _json(self.to_json(), indent=2) + "\n",
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        drafts = {folder / name: folder / f".{name}.{os.getpid()}" for name in texts}
+        try:
+            for draft, text in zip(drafts.values(), texts.values(), strict=True):
+                _write(draft, text)
+            for path, draft in drafts.items():
+                draft.replace(path)
+        finally:
+            for draft in drafts.values():
+                draft.unlink(missing_ok=True)
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Report:
+        """Return the report that was saved in `folder`.
+
+        Raises:
+            UsageError: if there is none.
+        """
+        folder = Path(folder)
+        if missing := [name for name in (SUMMARY, EPISODES) if not (folder / name).is_file()]:
+            raise UsageError(
+                f"a folder of a report must hold {SUMMARY} and {EPISODES}, but {folder} has no {missing[0]}"
+            )
+        found = json.loads((folder / SUMMARY).read_text("utf-8"))
+        with (folder / EPISODES).open(encoding="utf-8") as lines:
+            records = tuple(EpisodeRecord.from_json(json.loads(line)) for line in lines)
+        return cls(records, Summary.from_json(found["summary"]), found["plan"])
+
+
+def short_number(value: float | None) -> str:
+    """Return `value` in six characters or fewer (eight at the ends of what a float can hold), "-" for None."""
+    if value is None:
+        return "-"
+    size = abs(value)
+    if size >= 99_999.5 or 0 < size < 0.0005:
+        digits, _, power = f"{value:.1e}".partition("e")
+        return f"{digits}e{int(power)}"
+    return f"{value:.{3 if size < 1 else 2 if size < 10 else 1 if size < 100 else 0}f}"
+
+
+def interval_text(interval: Interval | None) -> str:
+    """Return both ends of an interval as short numbers, "-" for None."""
+    return "-" if interval is None else f"[{short_number(interval[0])}, {short_number(interval[1])}]"
+
+
+def shorten(name: str, most: int) -> str:
+    """Return `name` in `most` characters or fewer: without its middle if it is longer, as both ends tell names apart."""
+    if len(name) <= most:
+        return name
+    end = max(0, most - 1) // 2
+    return name[: max(0, most - 1 - end)] + "…" + name[len(name) - end :]
+
+
+def _figures(row: LabelSummary) -> tuple[str, ...]:
+    interval = interval_text(row.interval)
+    return str(row.episodes), short_number(row.reward), short_number(row.iqm), interval, str(row.failures)
+
+
+def _widths(lines: Iterable[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*lines, strict=True)]
+
+
+def _cells(record: EpisodeRecord) -> Iterator[tuple[str, Any]]:
+    yield from (("mission", record.mission), ("label", record.label), ("episode", record.episode))
+    yield from (("seed", record.seed), ("steps", record.steps))
+    failure = record.failure
+    yield "failure", None if failure is None else f"{failure.kind}: {failure.message}"
+    # An episode that failed has no reward; a zero would be taken for one.
+    yield "reward", None if failure else record.reward
+    for name in _GROUPS:
+        for key, value in sorted(getattr(record, name).items()):
+            yield f"{name}.{key}", value
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, sort_keys=True, indent=indent, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold of the values that games and plans have in them."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a report holds numbers, strings, lists and dicts, got {value!r}; convert it to one of them")
+
+
+def _write(path: Path, text: str) -> None:
+    # What a game or a policy says of itself may hold halves of characters, which no encoding has.
+    with path.open("wb") as file:
+        file.write(text.encode("utf-8", "backslashreplace"))
+        file.flush()
+        os.fsync(file.fileno())

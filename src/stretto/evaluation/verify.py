@@ -1,0 +1,117 @@
+"""verify: play the same episodes in several ways, and say where two of them part, if they do."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stretto.evaluation.missions import Mission
+from stretto.evaluation.plan import Plan
+from stretto.evaluation.run import SILENCE_SECONDS, Run, entries_of
+from stretto.evaluation.service import EvaluationFactory, Staging
+from stretto.workers.backends import PROCESS, SERIAL
+from stretto.workers.pool import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to compute a plan."""
+
+    jobs: int
+    strategy: str
+    reverse: bool = False
+
+    def __str__(self) -> str:
+        where = "in one process" if not self.jobs else f"{self.jobs} jobs"
+        return f"{where}, {self.strategy}" + (", in reverse order" if self.reverse else "")
+
+
+WAYS = (
+    Way(0, "sequential"),
+    Way(0, "sequential"),
+    Way(1, "batched"),
+    Way(2, "sequential", reverse=True),
+    Way(3, "batched"),
+    Way(1, "processes"),
+    Way(1, "threads"),
+)
+"""The first two are the same: what differs between them is not reproducible at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of it: `differences` has a sentence for every way that parted from the first one."""
+
+    ways: tuple[str, ...]
+    episodes: int
+    steps: int
+    differences: tuple[str, ...]
+
+    @property
+    def same(self) -> bool:
+        """Whether all ways gave the same."""
+        return not self.differences
+
+
+def verify(  # noqa: PLR0913  every choice has a name and a default here
+    missions: Sequence[Mission],
+    policies: Sequence[Any],
+    *,
+    episodes: int = 3,
+    steps: int | None = 200,
+    seed: int = 0,
+    mix: bool = False,
+    ways: Sequence[Way] = WAYS,
+    on_way: Callable[[str], None] = lambda _: None,
+) -> Verdict:
+    """Play all episodes in each way, and compare every observation, action and reward bit by bit."""
+    plan = Plan(tuple(missions), entries_of(policies, mix=mix), episodes, seed, steps)
+    first: Run | None = None
+    differences = []
+    for way in ways:
+        on_way(str(way))
+        run = _run(plan, way)
+        if first is None:
+            first = run
+        elif (told := _parting(plan, first, run)) is not None:
+            differences.append(f"{way}: {told}")
+    assert first is not None
+    total = sum(record.steps for record in first.records.values())
+    return Verdict(tuple(map(str, ways)), len(first.records), total, tuple(differences))
+
+
+def _run(plan: Plan, way: Way) -> Run:
+    staging = Staging(strategy=way.strategy, cores=2, watch=True)
+    factory = EvaluationFactory(plan, staging)
+    with Pool(PROCESS if way.jobs else SERIAL, [factory] * max(1, way.jobs)) as pool:
+        run = Run(plan, pool, lambda _: None)
+        tasks = plan.tasks(run.look())
+        run.play(reversed(tasks) if way.reverse else tasks, SILENCE_SECONDS)
+    return run
+
+
+def _parting(plan: Plan, one: Run, other: Run) -> str | None:
+    """Say where two runs part first, and whose doing that seems to be."""
+    for key in sorted(one.records):
+        a, b = (dataclasses.replace(run.records[key], timing={}) for run in (one, other))
+        moments = list(zip(one.moments[key], other.moments[key], strict=False))
+        where = f"{a.mission}, {a.label}, episode {a.episode}"
+        for step, (ours, theirs) in enumerate(moments):
+            if list(ours) != list(theirs):
+                return f"{where}, step {step}: other agents act: the world is not reproducible"
+            for agent in ours:
+                if ours[agent][0] != theirs[agent][0]:
+                    whose = "resets" if step == 0 else "steps"
+                    return f"{where}, step {step}: agent {agent} sees something else: the world {whose} differently"
+                if ours[agent][1] != theirs[agent][1]:
+                    return f"{where}, step {step}: agent {agent} saw the same and acts differently: its policy does"
+                if ours[agent][2] != theirs[agent][2]:
+                    return (
+                        f"{where}, step {step}: agent {agent} did the same and is rewarded differently: the world does"
+                    )
+        if a != b:
+            names = [f.name for f in dataclasses.fields(a) if getattr(a, f.name) != getattr(b, f.name)]
+            return f"{where}: the same steps, and other {' and '.join(names)}"
+    return None

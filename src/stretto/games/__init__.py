@@ -1,0 +1,1 @@
+"""Games of our own, so that there is something real to run: numpy alone."""

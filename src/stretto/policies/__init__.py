@@ -1,0 +1,1 @@
+"""Policies: observations by agent in, actions by agent out."""

@@ -1,0 +1,241 @@
+"""What cogs of Foundry remember of the map, and how they find their way on it: shared by the policies that play it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.core import Observation
+from stretto.games import foundry as game
+from stretto.games.foundry_maps import ORES
+
+Ores = tuple[int, int, int]
+
+SIDE = 2 * (game.MAX_SIDE - 1 + game.REACH) + 1
+"""Cells of the remembered square: wherever a cog started, the map and all that it can see lie within."""
+
+HOME = SIDE // 2
+ALL_CELLS = (1 << SIDE * SIDE) - 1
+KINDS = range(len(ORES))
+CHARGER, FORGE = len(ORES), len(ORES) + 1
+"""Kinds of sites that follow those of the ores."""
+
+_DIRECTIONS = {-SIDE: game.NORTH, 1: game.EAST, SIDE: game.SOUTH, -1: game.WEST}
+
+
+def spread(cells: int) -> int:
+    """Return the cells beside `cells`."""
+    return cells << 1 | cells >> 1 | cells << SIDE | cells >> SIDE
+
+
+def cells_in(bits: int) -> list[int]:
+    """Return the numbers of the cells in a set, in order."""
+    found = []
+    while bits:
+        low = bits & -bits
+        found.append(low.bit_length() - 1)
+        bits ^= low
+    return found
+
+
+def first_steps(here: int, goals: int, passable: int) -> tuple[float, int]:
+    """Return how far the nearest goal is, and the cells beside `here` from which a shortest way leads on."""
+    if goals >> here & 1:
+        return 0, 0
+    beside = spread(1 << here)
+    wave, left, distance = goals & passable, passable, 1
+    while wave:
+        if reached := wave & beside:
+            return distance, reached
+        left ^= wave
+        wave = spread(wave) & left
+        distance += 1
+    return math.inf, 0
+
+
+def distances(source: int, targets: int, passable: int) -> dict[int, int]:
+    """Return how far each of the targets is that can be reached, the nearest first."""
+    found: dict[int, int] = {}
+    wave, left, distance = 1 << source, passable, 0
+    left |= wave
+    while wave and targets:
+        if reached := wave & targets:
+            targets ^= reached
+            for cell in cells_in(reached):
+                found[cell] = distance
+        left ^= wave
+        wave = spread(wave) & left
+        distance += 1
+    return found
+
+
+def flooded(source: int, passable: int) -> int:
+    """Return all cells that can be reached from one."""
+    wave, left = 1 << source, passable | 1 << source
+    reached = 0
+    while wave:
+        reached |= wave
+        left ^= wave
+        wave = spread(wave) & left
+    return reached
+
+
+def _bits(cells: NDArray[Any]) -> int:
+    return int.from_bytes(np.packbits(cells, bitorder="little").tobytes(), "little")
+
+
+class Memory:
+    """What one cog knows: itself as it is now, and the map as it last saw each part of it.
+
+    Of what it has seen, only what it can reach over cells that it has seen counts.
+    """
+
+    def __init__(self) -> None:
+        self._seen = np.zeros((len(game.PLANE_NAMES), SIDE, SIDE), np.uint8)
+        self._open = np.zeros((SIDE, SIDE), bool)
+        self._known = np.zeros((SIDE, SIDE), bool)
+        self._seen_on = np.zeros((SIDE, SIDE), np.int32)
+        self._units = self._seen.reshape(len(game.PLANE_NAMES), -1)
+        self.turn = -1
+        self.turns_left = 1000
+        self.energy = 0
+        self.ores: Ores = (0, 0, 0)
+        self._seen_open = 0
+        self.here = self.free = self.others = 0
+        self.deposits = [0 for _ in KINDS]
+        self.ever_deposits = [0 for _ in KINDS]
+        self.chargers = self.forges = 0
+
+    def take(self, observation: Observation) -> None:
+        """Take in what the cog sees, in place of what it knew of these cells."""
+        planes, own = observation["planes"], observation["self"].tolist()
+        self.turn += 1
+        if played := own[game.STEP_ENTRY]:
+            self.turns_left = round(self.turn * (1 - played) / played)
+        self.energy = round(own[game.ENERGY_ENTRY] * game.FULL_ENERGY)
+        copper, iron, quartz = own[game.ORE_ENTRY : game.ORE_ENTRY + len(ORES)]
+        self.ores = (round(copper * game.CARGO), round(iron * game.CARGO), round(quartz * game.CARGO))
+        row = HOME + round(own[game.PLACE_ENTRY] * game.MAX_SIDE)
+        column = HOME + round(own[game.PLACE_ENTRY + 1] * game.MAX_SIDE)
+        self.here = row * SIDE + column
+        top, left = row - game.REACH, column - game.REACH
+        window = slice(top, top + game.VIEW), slice(left, left + game.VIEW)
+        self._seen[:, window[0], window[1]] = planes
+        self._open[window] = planes[game.WALL_PLANE] == 0
+        self._known[window] = True
+        self._seen_on[window] = self.turn
+        seen_open = _bits(self._open)
+        if seen_open != self._seen_open:
+            # It stays in one part: what can be reached changes only with what was seen.
+            self._seen_open, self.free = seen_open, flooded(self.here, seen_open)
+        self.others = 0
+        for r, c in np.argwhere(planes[game.COG_PLANE]).tolist():
+            self.others |= 1 << (top + r) * SIDE + left + c
+        self.deposits = [_bits(self._seen[game.ORE_PLANE + kind]) & self.free for kind in KINDS]
+        self.ever_deposits = [old | new for old, new in zip(self.ever_deposits, self.deposits, strict=True)]
+        self.chargers = _bits(self._seen[game.CHARGER_PLANE]) & self.free
+        self.forges = _bits(self._seen[game.FORGE_PLANE]) & self.free
+
+    def frontier(self) -> int:
+        """Return the free cells beside those that were never seen."""
+        return spread(ALL_CELLS ^ _bits(self._known)) & self.free
+
+    def units(self, kind: int, cell: int) -> int:
+        """Return how much ore a deposit had when it was last seen."""
+        return int(self._units[game.ORE_PLANE + kind, cell]) // game.ORE_SHADE
+
+    def age(self, cell: int) -> int:
+        """Return for how many turns a cell was not seen."""
+        return self.turn - int(self._seen_on[cell // SIDE, cell % SIDE])
+
+    def lacking(self) -> list[int]:
+        """Return the kinds of ore of which there is too little for a heart."""
+        return [kind for kind in KINDS if self.ores[kind] < game.RECIPE[kind]]
+
+    def places_to_look(self, kinds: list[int]) -> int:
+        """Return where something new may be: what was never seen, or else depleted deposits out of sight."""
+        if frontier := self.frontier():
+            return frontier
+        places = 0
+        for kind in kinds:
+            places |= self.ever_deposits[kind]
+        return sum(1 << cell for cell in cells_in(places) if self.age(cell) > game.VIEW)
+
+
+class Pilot:
+    """Brings a cog to where it wants to be, around others, and out of jams.
+
+    Who was in the way of others for some turns walks off to any cell nearby, and only then goes on: in a corridor, one
+    of two that meet has to go back as far as to the next branch.
+    """
+
+    PATIENCE = 3
+    DETOUR = 8
+    """Cells more than without the others that are walked at once; for more, it first waits whether they move on."""
+
+    RETREAT = 7
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self._expected = 0
+        self._blocked = 0
+        self._refuge = 0
+        self._retreat_turns = 0
+
+    def go(self, memory: Memory, goals: int) -> int:
+        """Return the action that brings the cog nearer to the nearest of `goals`."""
+        here, empty = memory.here, memory.free & ~memory.others
+        if self._expected:
+            self._blocked = self._blocked + 1 if here != self._expected else 0
+            self._expected = 0
+        if self._blocked > self.PATIENCE:
+            self._blocked, self._retreat_turns = 0, 1 + int(self._rng.integers(self.RETREAT))
+            self._refuge = self._cell_nearby(here, empty)
+        if self._retreat_turns:
+            self._retreat_turns -= 1
+            _, steps = first_steps(here, self._refuge, empty)
+            if steps:
+                return self._step(here, steps)
+            self._retreat_turns = 0
+        around, steps = first_steps(here, goals & empty, empty)
+        through, straight = first_steps(here, goals, memory.free)
+        if around <= through + self.DETOUR or (self._blocked == self.PATIENCE and steps):
+            return self._step(here, steps)
+        if straight & empty and through > 2:
+            return self._step(here, straight & empty)
+        # Others stand where it wants to go. Waiting lets them leave, stepping aside lets them out.
+        self._blocked += 1
+        return self._aside(memory) if self._rng.random() < 0.4 else game.WAIT
+
+    def _cell_nearby(self, here: int, empty: int) -> int:
+        reached = wave = 1 << here
+        for _ in range(self.RETREAT):
+            wave = spread(wave) & empty
+            reached |= wave
+        cells = cells_in(reached)
+        return 1 << cells[int(self._rng.integers(len(cells)))]
+
+    def wander(self, memory: Memory) -> int:
+        """Return a step to any free cell."""
+        self._blocked = 0
+        return self._aside(memory)
+
+    def _aside(self, memory: Memory) -> int:
+        action = self._step(memory.here, spread(1 << memory.here) & memory.free & ~memory.others)
+        self._expected = 0
+        return action
+
+    def stay(self, action: int) -> int:
+        """Return an action that is done where the cog stands."""
+        self._expected = self._blocked = self._retreat_turns = 0
+        return action
+
+    def _step(self, here: int, steps: int) -> int:
+        choices = cells_in(steps)
+        if not choices:
+            return game.WAIT
+        self._expected = choices[0] if len(choices) == 1 else choices[int(self._rng.integers(len(choices)))]
+        return _DIRECTIONS[self._expected - here]

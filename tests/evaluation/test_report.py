@@ -1,0 +1,324 @@
+"""Reports: the files that an evaluation leaves, and the page among them."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from stretto.errors import UsageError
+from stretto.evaluation.html import MOST_FAILURES, MOST_POINTS
+from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
+from stretto.evaluation.report import HEADINGS, Report, short_number, shorten
+
+MISSIONS = ["small", "large <wide>", "far & away"]
+LABELS = ["<script>alert(1)</script>", "random", "b" * 60]
+SECTIONS = ["results", "rewards", "comparison", "improvement", "statistics", "timing", "failures", "plan"]
+FILES = ["episodes.csv", "episodes.jsonl", "report.html", "summary.json"]
+EMPTY_ELEMENTS = {"meta", "br", "wbr", "line", "rect", "path"}
+
+
+def record(mission, label, episode, clock=1.0):
+    rng = np.random.default_rng([MISSIONS.index(mission), LABELS.index(label), episode])
+    broken = rng.random() < 0.1
+    failure = EpisodeFailure(
+        kind="ValueError",
+        message="<b>no</b> \x1b[31m \udc80",
+        policy=label,
+        agent="x",
+        step=3,
+        traceback="Traceback:\n  <module>",
+        reproduce=f"stretto evaluate '{mission}' --episode {episode}",
+    )
+    return EpisodeRecord(
+        mission=mission,
+        label=label,
+        episode=episode,
+        seed=episode,
+        steps=int(rng.integers(5, 50)),
+        rewards={} if broken else {"x": float(rng.normal()), "y": float(rng.normal())},
+        policies={"x": label, "y": label},
+        statistics={"ore<": float(rng.integers(9))},
+        overdue={"x": 1},
+        failure=failure if broken else None,
+        timing={"seconds": clock * float(rng.random()), "worker": int(clock)},
+    )
+
+
+def made(clock=1.0, count=12, **others):
+    records = [record(m, label, i, clock) for i in range(count) for label in LABELS for m in MISSIONS]
+    plan = {"seed": 3, "missions": MISSIONS, "note": "</dl><script>", "timing": {"seconds": clock}}
+    return Report.of(records, plan, missions=MISSIONS, labels=LABELS, **others)
+
+
+class Page(HTMLParser):
+    """Reads a page strictly: every element that is opened is closed, in order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.attributes = [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in EMPTY_ELEMENTS:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def values(self, name):
+        return [value for attribute, value in self.attributes if attribute == name]
+
+
+def test_a_report_is_the_same_after_it_was_saved_and_loaded(tmp_path):
+    report = made()
+    assert report.save(tmp_path / "new" / "folder") == tmp_path / "new" / "folder"
+    assert Report.load(tmp_path / "new" / "folder") == report
+
+
+def test_a_loaded_report_saves_the_same_files(tmp_path):
+    made().save(tmp_path / "first")
+    Report.load(tmp_path / "first").save(tmp_path / "second")
+    for name in FILES:
+        assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
+
+
+def test_the_order_of_the_records_does_not_change_a_report():
+    report = made()
+    again = Report.of(reversed(report.records), report.plan, missions=MISSIONS, labels=LABELS)
+    assert again == report
+
+
+def test_episodes_are_in_the_order_of_missions_labels_and_numbers(tmp_path):
+    made().save(tmp_path)
+    lines = (tmp_path / "episodes.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    assert [(one["mission"], one["label"], one["episode"]) for one in found] == [
+        (mission, label, episode) for mission in MISSIONS for label in LABELS for episode in range(12)
+    ]
+    assert lines == [json.dumps(one, sort_keys=True) for one in found]
+
+
+def without_timing(name, text):
+    """A file's text without all that may depend on the clock."""
+
+    def drop(value):
+        if isinstance(value, dict):
+            return {key: drop(one) for key, one in value.items() if key != "timing"}
+        return [drop(one) for one in value] if isinstance(value, list) else value
+
+    match name.rpartition(".")[2]:
+        case "jsonl":
+            return [drop(json.loads(line)) for line in text.splitlines()]
+        case "json":
+            return drop(json.loads(text))
+        case "csv":
+            heads, *lines = csv.reader(io.StringIO(text))
+            first = min(i for i, head in enumerate(heads) if head.startswith("timing."))
+            assert all(head.startswith("timing.") for head in heads[first:])
+            return [line[:first] for line in [heads, *lines]]
+        case "html":
+            return re.sub('<section id="timing">.*?</section>', "", text, flags=re.DOTALL)
+
+
+def test_two_runs_leave_the_same_files_but_for_their_timing(tmp_path):
+    made(clock=1.0).save(tmp_path / "fast")
+    made(clock=7.0).save(tmp_path / "slow")
+    assert sorted(path.name for path in (tmp_path / "fast").iterdir()) == FILES
+    for name in FILES:
+        fast, slow = ((tmp_path / run / name).read_text("utf-8") for run in ("fast", "slow"))
+        assert fast != slow
+        assert without_timing(name, fast) == without_timing(name, slow)
+
+
+def test_a_report_that_cannot_be_written_leaves_the_old_one_as_it_was(tmp_path, monkeypatch):
+    made().save(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    calls = []
+
+    def full(path, text):
+        calls.append(path)
+        if len(calls) == 3:
+            raise OSError("no space left on device")
+        path.write_text("half of it")
+
+    monkeypatch.setattr("stretto.evaluation.report._write", full)
+    with pytest.raises(OSError, match="no space"):
+        made(count=2).save(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_folder_without_a_report_is_refused_by_name(tmp_path):
+    with pytest.raises(UsageError, match=re.escape(f"{tmp_path} has no summary.json")):
+        Report.load(tmp_path)
+
+
+def test_numbers_of_numpy_become_plain_ones(tmp_path):
+    one = EpisodeRecord(
+        "m", "a", np.int64(0), 0, np.int32(5), {"x": np.float32(0.5)}, {}, {"ore": np.int64(2)}, {"x": np.int64(1)}
+    )
+    report = Report.of([one], {"seed": np.int64(3), "folder": tmp_path})
+    json.dumps(report.to_json())
+    report.save(tmp_path)
+    assert Report.load(tmp_path) == report
+
+
+def test_a_table_of_episodes_has_a_column_for_everything_and_no_reward_for_what_failed():
+    report = made()
+    lines = list(csv.DictReader(io.StringIO(report.to_csv())))
+    assert [line["mission"] for line in lines] == [one.mission for one in report.records]
+    for line, one in zip(lines, report.records, strict=True):
+        assert line["statistics.ore<"] == str(one.statistics["ore<"])
+        assert float(line["timing.seconds"]) == one.timing["seconds"]
+        assert line["reward"] == ("" if one.failure else repr(one.reward))
+        assert line["failure"].startswith("ValueError: ") == bool(one.failure)
+
+
+def test_rows_fit_80_columns_and_end_with_all_missions_together():
+    rows = made().rows()
+    widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
+    assert sum(widths) + 2 * (len(widths) - 1) <= 80
+    assert [row[0] for row in rows[-3:]] == ["all"] * 3
+    assert rows[1][:2] == ("small", "random")
+    assert len(rows) == 3 * 3 + 3
+
+
+def test_rows_of_one_mission_are_not_repeated_for_all():
+    one = Report.of([record("small", "random", i) for i in range(3)], {})
+    assert [row[:3] for row in one.rows()] == [("small", "random", "3")]
+    assert Report.of([], {}).rows() == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0, "0.000"),
+        (-0.1234, "-0.123"),
+        (0.00012, "1.2e-4"),
+        (9.876, "9.88"),
+        (-54.32, "-54.3"),
+        (12345.6, "12346"),
+        (-99999.4, "-99999"),
+        (123456, "1.2e5"),
+        (-1.5e-12, "-1.5e-12"),
+    ],
+)
+def test_short_numbers_keep_three_digits_or_so(value, text):
+    assert short_number(value) == text
+
+
+def test_names_that_are_too_long_lose_their_middle():
+    assert shorten("abcdefghij", 10) == "abcdefghij"
+    assert shorten("abcdefghij", 6) == "abc…ij"
+    assert [len(shorten("abcdefghij", most)) for most in range(1, 12)] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10]
+
+
+def test_a_page_has_all_sections_and_a_text_for_every_plot():
+    text = made().to_html()
+    page = Page(text)
+    assert page.values("id") == SECTIONS
+    assert page.values("href") == [f"#{name}" for name in SECTIONS]
+    plots = re.findall(r'<svg role="img"[^>]*>(<title>[^<]+</title>)?', text)
+    assert len(plots) == 3 + (1 + 3) + 2 + 3
+    assert all(plots)
+    assert "prefers-color-scheme:dark" in text
+
+
+def test_a_page_refers_to_nothing_outside_of_itself():
+    text = made().to_html()
+    page = Page(text)
+    assert not {"script", "link", "img", "iframe", "image", "use", "object", "base"} & set(page.tags)
+    assert page.values("src") == page.values("srcset") == page.values("action") == []
+    assert not re.search(r"https?:|//|url\(|@import", text.replace("-//", ""))
+    assert "default-src 'none'" in text
+
+
+def test_whatever_users_name_is_shown_as_text():
+    text = made().to_html()
+    Page(text)
+    assert "<script" not in text
+    assert "<b>no" not in text
+    assert "<module>" not in text
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text.replace("<wbr>", "")
+    assert "large &lt;wide&gt;" in text
+    assert "\x1b" not in text
+
+
+def test_a_page_shows_every_failure_with_its_traceback_and_how_to_play_it_again():
+    report = made()
+    text = report.to_html()
+    failed = [one for one in report.records if one.failure]
+    assert failed
+    assert text.count("<details>") == text.count("Traceback:\n") == len(failed)
+    for one in failed:
+        assert f"--episode {one.episode}</code>" in text
+
+
+def test_a_page_says_so_when_nothing_failed():
+    fine = [dataclasses.replace(record("small", "random", i), failure=None, rewards={"x": 1.0}) for i in range(3)]
+    assert "No episode failed." in Report.of(fine, {}).to_html()
+
+
+def test_a_page_of_very_many_episodes_stays_small():
+    one = record("small", "random", 0)
+    many = [dataclasses.replace(one, episode=i, rewards={"x": float(i)}) for i in range(5_000)]
+    many += [dataclasses.replace(one, label="b" * 60, episode=i, rewards={"x": float("nan")}) for i in range(1_000)]
+    text = Report.of(many, {}).to_html()
+    assert text.count("<circle") <= 4 * MOST_POINTS
+    assert text.count("<details>") == MOST_FAILURES
+    assert len(text) < 500_000
+
+
+@pytest.mark.parametrize(
+    "rewards",
+    [
+        [],
+        [1.0],
+        [2.0, 2.0],
+        [0.0, 0.0],
+        [None],
+        [None, 1.0],
+        [float("nan")],
+        [-1e308, 1e308],
+        [-1e150, 1e150],
+        [1e16, 1e16 + 2],
+        [5e-324, 0.0],
+        [-1e-200, 1e-200],
+        [0.1 + 0.2, 0.3],
+        [1234567.0, 1234890.0],
+    ],
+    ids=str,
+)
+def test_a_page_comes_out_of_whatever_a_game_rewards(rewards, tmp_path):
+    broken = EpisodeFailure("WorkerDied", "", None, None, None, "", "")
+    records = [
+        EpisodeRecord(
+            "m", label, i, 0, 1, {} if reward is None else {"x": reward}, {}, failure=broken if reward is None else None
+        )
+        for label in ("a", "b")
+        for i, reward in enumerate(rewards)
+    ]
+    for failed in ("exclude", "worst"):
+        report = Report.of(records, {}, failed=failed)
+        page = Page(report.to_html())
+        assert page.values("id") == SECTIONS
+        places = [value for name in ("x", "x1", "x2", "cx", "width") for value in page.values(name)]
+        assert not any("nan" in place or "inf" in place for place in places)
+        assert len(report.rows()) == (2 if rewards else 0)
+        report.save(tmp_path)
+        assert len(Report.load(tmp_path).records) == len(records)

@@ -1,0 +1,303 @@
+"""What episodes say: by hand where that is possible, by simulation where it is not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import time
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from stretto.errors import UsageError
+from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
+from stretto.evaluation.statistics import (
+    RESAMPLES,
+    Summary,
+    counted_rewards,
+    interquartile_mean,
+    iqm_interval,
+    mean_intervals,
+    summarize,
+)
+from stretto.seeding import SeedTree
+
+BROKEN = EpisodeFailure("ValueError", "no", "a", "agent_0", 3, "Traceback", "stretto evaluate")
+
+
+def played(label, episode, reward, mission="m", **others):
+    """An episode in which each of two agents got `reward`; None stands for one that failed."""
+    agents = ("x", "y")
+    return EpisodeRecord(
+        mission=mission,
+        label=label,
+        episode=episode,
+        seed=episode,
+        steps=others.pop("steps", 10),
+        rewards={} if reward is None else dict.fromkeys(agents, reward),
+        policies=dict.fromkeys(agents, label),
+        failure=BROKEN if reward is None else None,
+        **others,
+    )
+
+
+def episodes(mission="m", **rewards):
+    return [played(label, i, reward, mission) for label, found in rewards.items() for i, reward in enumerate(found)]
+
+
+def mean_interval(strata, *others):
+    found = mean_intervals([[[value] for value in stratum] for stratum in strata], *others)
+    return found and only(found)
+
+
+def only(rows):
+    [row] = rows
+    return row
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], None),
+        ([7], 7),
+        ([1, 2, 6], 3),  # a quarter of three is none
+        ([100, 2, 4, -50], 3),
+        ([9, 1, 2, 3, 4, 5, 6, 1000], 4.5),  # the middle four: 3, 4, 5, 6
+        ([0, 0, 1, 2, 30], 1),  # a quarter of five is one
+    ],
+)
+def test_the_interquartile_mean_is_the_mean_of_the_middle_half(values, expected):
+    assert interquartile_mean(values) == expected
+
+
+def test_the_interquartile_mean_agrees_with_a_mean_trimmed_by_a_quarter():
+    rng = np.random.default_rng(0)
+    for count in range(1, 40):
+        values = rng.standard_cauchy(count)
+        assert interquartile_mean(values) == pytest.approx(stats.trim_mean(values, 0.25))
+
+
+def test_a_resample_has_the_interquartile_mean_that_sorting_it_would_give():
+    rng = np.random.default_rng(1)
+    strata = [rng.normal(size=7).tolist(), rng.normal(5, 2, size=6).tolist()]
+    stream = SeedTree(3)
+    drawn = stream.generator()
+    picks = [drawn.integers(len(stratum), size=(RESAMPLES, len(stratum))) for stratum in strata]
+    resampled = np.concatenate([np.array(stratum)[pick] for stratum, pick in zip(strata, picks, strict=True)], axis=1)
+    iqms = stats.trim_mean(resampled, 0.25, axis=1)
+    assert iqm_interval(strata, stream) == pytest.approx(np.quantile(iqms, [0.025, 0.975]))
+    assert mean_interval(strata, stream) == pytest.approx(np.quantile(resampled.mean(axis=1), [0.025, 0.975]))
+
+
+@pytest.mark.parametrize("interval", [iqm_interval, mean_interval])
+def test_an_interval_covers_the_truth_about_95_times_in_a_hundred(interval):
+    rng = np.random.default_rng(2)
+    trials = 300
+    # Two missions of different level and spread: the truth of both together is the middle, by symmetry.
+    found = [
+        interval([rng.normal(-3, 1, 40).tolist(), rng.normal(3, 1, 40).tolist()], SeedTree(trial), 500)
+        for trial in range(trials)
+    ]
+    assert 0.91 <= sum(low <= 0 <= high for low, high in found) / trials <= 0.98
+
+
+def test_strata_keep_the_difference_between_missions_out_of_the_interval():
+    rng = np.random.default_rng(3)
+    low, high = rng.normal(0, 1, 50).tolist(), rng.normal(100, 1, 50).tolist()
+    apart = mean_interval([low, high], SeedTree(0))
+    together = mean_interval([low + high], SeedTree(0))
+    assert together[1] - together[0] > 20 * (apart[1] - apart[0])
+
+
+@pytest.mark.parametrize("interval", [iqm_interval, mean_interval])
+def test_episodes_that_agree_have_exactly_themselves_for_an_interval(interval):
+    assert interval([[0.1] * 7, [0.1] * 3], SeedTree(0)) == (0.1, 0.1)
+
+
+@pytest.mark.parametrize("strata", [[], [[]], [[1.0]], [[1.0], [2.0]]], ids=str)
+def test_there_is_no_interval_where_there_is_nothing_to_draw_from(strata):
+    assert iqm_interval(strata, SeedTree(0)) is None
+    assert mean_interval(strata, SeedTree(0)) is None
+
+
+def test_an_interval_of_a_thousand_episodes_takes_less_than_50_milliseconds():
+    values = np.random.default_rng(4).normal(size=1_000).tolist()
+    took = []
+    for _ in range(10):  # the fastest of them, and what this thread computed: others may need the cores meanwhile
+        start = time.thread_time()
+        iqm_interval([values[:500], values[500:]], SeedTree(0))
+        took.append(time.thread_time() - start)
+    assert min(took) < 0.050
+
+
+def test_a_label_has_its_means_over_agents_and_episodes():
+    records = [
+        EpisodeRecord("m", "a", 0, 0, 10, {"x": 1.0, "y": 3.0}, {}, {"ore": 4.0, "late": 1.0}, {"x": 2}),
+        EpisodeRecord(
+            "m", "a", 1, 1, 20, {"x": 5.0, "y": 7.0}, {}, {"ore": 1.0, "late": float("nan")}, {"x": 1, "y": 1}
+        ),
+        EpisodeRecord("m", "a", 2, 2, 30, {"x": 4.0}, {}, {"ore": 1.0}),
+    ]
+    row = only(summarize(records).by_mission)
+    assert (row.mission, row.label, row.episodes, row.failures, row.left_out) == ("m", "a", 3, 0, 0)
+    assert (row.reward, row.iqm, row.steps, row.overdue) == (4.0, 4.0, 20.0, 4)
+    assert row.statistics == {"ore": {"mean": 2.0, "episodes": 3}, "late": {"mean": 1.0, "episodes": 1}}
+    assert row.interval[0] <= 4.0 <= row.interval[1]
+
+
+def test_only_timing_depends_on_the_clock():
+    slow = [played("a", i, 1.0, steps=10, timing={"seconds": 2.0}) for i in range(3)]
+    fast = [played("a", i, 1.0, steps=10, timing={"seconds": 0.5}) for i in range(3)]
+    untimed = [played("a", i, 1.0, steps=10) for i in range(3)]
+    rows = [only(summarize(records).by_mission) for records in (slow, fast, untimed)]
+    assert [row.timing.get("steps_per_second") for row in rows] == [5.0, 20.0, None]
+    assert len({str(dataclasses.replace(row, timing={})) for row in rows}) == 1
+
+
+def test_all_missions_together_pool_their_episodes():
+    records = episodes("one", a=[1, 2, 3, 4]) + episodes("two", a=[100, 200])
+    row = only(summarize(records).overall)
+    assert row.mission is None
+    assert (row.episodes, row.reward) == (6, 310 / 6)
+    assert row.iqm == (2 + 3 + 4 + 100) / 4
+
+
+def test_the_probability_of_improvement_counts_pairs_and_halves_ties():
+    records = episodes(a=[3, 5, 2, 1], b=[1, 5, 4, 0])
+    row = summarize(records).comparisons[0]
+    assert (row.mission, row.label, row.baseline, row.episodes) == (None, "a", "b", 4)
+    assert row.improvement == (1 + 0.5 + 0 + 1) / 4
+    assert row.difference == (2 + 0 - 2 + 1) / 4
+    assert 0 <= row.improvement_interval[0] < row.improvement < row.improvement_interval[1] <= 1
+    assert row.difference_interval[0] < row.difference < row.difference_interval[1]
+
+
+def test_episodes_are_paired_by_mission_and_number_and_the_rest_is_not_compared():
+    records = [played("a", 0, 1.0), played("a", 1, 2.0), played("b", 1, 9.0), played("b", 2, 0.0)]
+    records += [played("a", 2, 5.0, "other"), played("b", 2, 4.0, "other")]
+    pooled, there, elsewhere = summarize(records, missions=["m", "other"]).comparisons
+    assert (pooled.episodes, pooled.improvement, pooled.difference) == (2, 0.5, -3.0)
+    assert (there.episodes, there.improvement, there.difference) == (1, 0.0, -7.0)
+    assert (elsewhere.episodes, elsewhere.improvement, elsewhere.difference) == (1, 1.0, 1.0)
+    assert pooled.improvement_interval is None
+
+
+def test_every_pair_of_labels_is_compared_in_the_order_given():
+    summary = summarize(episodes(a=[1, 2], b=[1, 2], c=[1, 2]), labels=["c", "a", "b"])
+    pooled = [(row.label, row.baseline) for row in summary.comparisons if row.mission is None]
+    assert pooled == [("c", "a"), ("c", "b"), ("a", "b")]
+
+
+def test_a_failed_episode_is_left_out_for_all_labels():
+    records = episodes(a=[1, None, 3], b=[10, 20, 30], c=[5, 6, 7])
+    summary = summarize(records, failed="exclude")
+    assert [(row.label, row.episodes, row.failures, row.left_out) for row in summary.by_mission] == [
+        ("a", 2, 1, 1),
+        ("b", 2, 0, 1),
+        ("c", 2, 0, 1),
+    ]
+    assert [row.reward for row in summary.by_mission] == [2.0, 20.0, 6.0]
+    assert {row.episodes for row in summary.comparisons} == {2}
+
+
+def test_a_failed_episode_takes_nothing_away_on_other_missions():
+    records = episodes("one", a=[1, None], b=[1, 2]) + episodes("two", a=[1, 2], b=[1, 2])
+    assert [row.episodes for row in summarize(records).by_mission] == [1, 1, 2, 2]
+
+
+def test_a_label_that_always_failed_takes_nothing_away_from_the_others():
+    summary = summarize(episodes(a=[1, 2], b=[3, 5], broken=[None, None]))
+    assert [row.reward for row in summary.by_mission] == [1.5, 4.0, None]
+    assert [row.episodes for row in summary.comparisons if row.mission is None] == [2, 0, 0]
+    assert summary.comparisons[1].improvement is None
+
+
+def test_a_failed_episode_counts_as_the_worst_that_anybody_got_on_its_mission():
+    records = episodes(a=[1, None, 3], b=[10, 20, -4]) + episodes("far", a=[-100], b=[0])
+    summary = summarize(records, failed="worst", missions=["m", "far"])
+    a, b = summary.by_mission[:2]
+    assert (a.episodes, a.failures, a.left_out, a.reward) == (3, 1, 0, (1 - 4 + 3) / 3)
+    assert (b.episodes, b.failures, b.reward) == (3, 0, 26 / 3)
+    compared = summary.comparisons[1]
+    assert (compared.mission, compared.episodes, compared.improvement) == ("m", 3, 1 / 3)
+
+
+def test_steps_and_statistics_are_those_of_episodes_with_a_result_even_where_failures_count():
+    records = [
+        played("a", 0, 1.0, steps=8, statistics={"ore": 2.0}),
+        played("a", 1, None, steps=1, statistics={"ore": 9.0}),
+    ]
+    row = only(summarize(records, failed="worst").by_mission)
+    assert (row.episodes, row.steps, row.statistics["ore"]) == (2, 8.0, {"mean": 2.0, "episodes": 1})
+
+
+def test_where_nobody_has_a_result_there_is_no_worst_one():
+    row = only(summarize(episodes(a=[None, None]), failed="worst").by_mission)
+    assert (row.episodes, row.failures, row.left_out, row.reward) == (0, 2, 2, None)
+
+
+@pytest.mark.parametrize("reward", [float("nan"), float("inf")])
+def test_a_reward_that_is_no_number_is_a_failure(reward):
+    records = episodes(a=[1.0, reward], b=[2.0, 3.0])
+    assert counted_rewards(records) == {("m", "a", 0): 1.0, ("m", "b", 0): 2.0}
+    assert counted_rewards(records, "worst")["m", "a", 1] == 1.0
+    assert summarize(records).by_mission[0].failures == 1
+
+
+@pytest.mark.parametrize("failed", ["exclude", "worst"])
+def test_the_order_of_the_records_does_not_matter(failed):
+    rng = np.random.default_rng(5)
+    records = [
+        played(
+            label,
+            i,
+            None if rng.random() < 0.1 else float(rng.normal()),
+            mission,
+            statistics={"ore": float(rng.normal())},
+        )
+        for label in "abc"
+        for mission in ("one", "two")
+        for i in range(15)
+    ]
+    expected = json.dumps(summarize(records, failed=failed).as_json())
+    for seed in range(3):
+        random.Random(seed).shuffle(records)
+        assert json.dumps(summarize(records, failed=failed).as_json()) == expected
+
+
+def test_the_seed_decides_what_is_drawn():
+    records = episodes(a=list(range(20)))
+    first, again, other = (only(summarize(records, seed=seed).overall).interval for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_no_records_give_an_empty_summary():
+    summary = summarize([])
+    assert (summary.missions, summary.labels, summary.by_mission, summary.overall, summary.comparisons) == ((),) * 5
+
+
+def test_a_single_episode_has_means_but_no_interval():
+    row = only(summarize([played("a", 0, 2.5)]).overall)
+    assert (row.episodes, row.reward, row.iqm, row.interval) == (1, 2.5, 2.5, None)
+
+
+def test_a_summary_survives_json():
+    summary = summarize(episodes(a=[1, None, 3, 4], b=[2, 2, 2, 5]))
+    assert Summary.from_json(json.loads(json.dumps(summary.as_json()))) == summary
+
+
+def test_an_episode_with_two_records_is_refused():
+    with pytest.raises(UsageError, match="one record, got 2"):
+        summarize([played("a", 0, 1.0), played("a", 0, 1.0)])
+
+
+def test_an_order_that_leaves_somebody_out_is_refused():
+    with pytest.raises(UsageError, match=r"add \['b'\]"):
+        summarize(episodes(a=[1], b=[1]), labels=["a"])
+
+
+def test_an_unknown_rule_for_failures_is_refused():
+    with pytest.raises(UsageError, match="exclude, worst, got 'zero'"):
+        summarize([], failed="zero")

@@ -1,0 +1,178 @@
+"""Wherever agents choose, they choose the same; and several of them at the same time."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from stretto.core import WorldSpec
+from stretto.errors import PolicyFailed, PolicyLost
+from stretto.policies.runners import Processes
+from stretto.policies.spec import PolicySpec
+from stretto.policies.strategies import Adaptive, choose, make_runner
+from stretto.policies.troupe import Casting, Question, Role
+from stretto.seeding import SeedTree
+from tests.evaluation.players import Drawing, Faulty, GlobalDrawing, Sleeping, Stateful
+
+AGENTS = tuple("abcd")
+WORLD = WorldSpec(
+    AGENTS,
+    dict.fromkeys(AGENTS, spaces.Box(-1, 1, (3,), np.float32)),
+    dict.fromkeys(AGENTS, spaces.Discrete(1000)),
+)
+STRATEGIES = ["sequential", "threads", "processes", "batched", "adaptive"]
+
+every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
+
+
+def casting(policy, draws=(), **kwargs):
+    return Casting(PolicySpec(policy.__name__, policy, kwargs), frozenset(draws))
+
+
+def roles(episode, policies=(0, 0, 0, 0)):
+    tree = SeedTree(5).child(episode)
+    return [Role(episode, a, policy, tree.child(a)) for a, policy in zip(AGENTS, policies, strict=True)]
+
+
+def questions(episode, step):
+    draw = np.random.default_rng([episode, step])
+    return [Question(episode, agent, draw.random(3, np.float32)) for agent in AGENTS]
+
+
+def actions(runner, episode, steps=20, policies=(0, 0, 0, 0)):
+    runner.begin(roles(episode, policies))
+    found = []
+    for step in range(steps):
+        runner.ask(questions(episode, step))
+        found.append([int(reply.action) for reply in runner.replies()])
+    runner.end(episode)
+    return found
+
+
+@every_strategy
+@pytest.mark.parametrize(
+    "cast",
+    [casting(Stateful), casting(Drawing), casting(GlobalDrawing, ["random", "numpy"])],
+    ids=lambda c: c.spec.name,
+)
+def test_every_strategy_chooses_the_same_in_every_episode(cast, strategy):
+    def run(name):
+        runner = make_runner([cast], WORLD, [name], 2)
+        try:
+            return [actions(runner, episode) for episode in (1, 2, 1)]
+        finally:
+            runner.close()
+
+    expected = run("sequential")
+    assert expected[0] == expected[2] != expected[1]
+    assert run(strategy) == expected
+
+
+def test_policies_of_one_episode_may_have_different_strategies():
+    casts = [casting(Stateful), casting(Drawing), casting(GlobalDrawing, ["random", "numpy"])]
+
+    def run(names):
+        runner = make_runner(casts, WORLD, names, 2)
+        try:
+            return actions(runner, 1, policies=(0, 1, 2, 0))
+        finally:
+            runner.close()
+
+    assert (
+        run(["processes", "threads", "batched"]) == run(["sequential"] * 3) == run(["adaptive", "processes", "threads"])
+    )
+
+
+@every_strategy
+def test_two_episodes_under_way_do_not_touch_each_other(strategy):
+    runner = make_runner([casting(Stateful)], WORLD, [strategy], 2)
+    try:
+        alone = [actions(runner, episode, 5) for episode in (1, 2)]
+        runner.begin(roles(1))
+        runner.begin(roles(2))
+        both = [[], []]
+        for step in range(5):
+            runner.ask(questions(1, step) + questions(2, step))
+            replies = [int(reply.action) for reply in runner.replies()]
+            both[0].append(replies[:4])
+            both[1].append(replies[4:])
+        assert both == alone
+    finally:
+        runner.close()
+
+
+@every_strategy
+def test_one_that_raises_is_named_and_the_next_episode_is_well(strategy):
+    casts = [casting(Stateful), casting(Faulty, how="raise", share=1.0, at=2)]
+    runner = make_runner(casts, WORLD, ["sequential", strategy], 2)
+    try:
+        with pytest.raises(PolicyFailed, match="had enough") as caught:
+            actions(runner, 1, policies=(0, 0, 1, 0))
+        assert (caught.value.policy, caught.value.agent) == (1, "c")
+        assert len(actions(runner, 2)) == 20
+    finally:
+        runner.close()
+
+
+def test_a_process_that_is_killed_is_told_and_a_new_one_takes_its_place():
+    runner = Processes([casting(Stateful)], WORLD, processes=2)
+    try:
+        expected = actions(runner, 1)
+        runner.begin(roles(2))
+        os.kill(runner.pids[0], signal.SIGKILL)
+        with pytest.raises(PolicyLost):
+            for step in range(3):
+                runner.ask(questions(2, step))
+                runner.replies()
+        runner.end(2)
+        assert actions(runner, 1) == expected
+    finally:
+        runner.close()
+
+
+def test_one_that_hangs_is_ended_when_its_time_is_up():
+    runner = Processes([casting(Sleeping, seconds=0.0), casting(Sleeping, seconds=3600)], WORLD, processes=4)
+    try:
+        actions(runner, 1, 1)
+        runner.begin(roles(2, (0, 1, 0, 0)))
+        runner.ask(questions(2, 0), 0.3)
+        with pytest.raises(PolicyLost, match="in step") as caught:
+            runner.replies()
+        assert (caught.value.policy, caught.value.agent) == (1, "b")
+    finally:
+        runner.close()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "busy", "agents", "cores", "rows", "expected"),
+    [
+        (5e-6, 5e-6, 4, 2, 0, "batched"),
+        (5e-3, 5e-3, 4, 2, 0, "processes"),
+        (5e-3, 5e-3, 4, 1, 0, "batched"),
+        (5e-3, 5e-3, 1, 2, 0, "batched"),
+        (5e-2, 1e-4, 4, 1, 0, "threads"),
+        (5e-3, 5e-3, 16, 2, 16, "batched"),
+    ],
+)
+def test_what_is_measured_decides(seconds, busy, agents, cores, rows, expected):
+    name, reason = choose(
+        Casting(PolicySpec("p", Stateful, {}), frozenset(), rows), [(seconds, busy)] * 3, agents, cores
+    )
+    assert name == expected
+    assert reason
+
+
+def test_adaptive_moves_at_the_start_of_an_episode_and_says_why():
+    runner = make_runner([casting(Sleeping, seconds=0.005)], WORLD, ["adaptive"], 2)
+    try:
+        assert isinstance(runner, Adaptive)
+        first = actions(runner, 1, 4)
+        assert actions(runner, 1, 4) == first
+        assert "threads" in runner.reason
+        assert "waiting" in runner.reason
+    finally:
+        runner.close()
