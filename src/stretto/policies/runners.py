@@ -208,7 +208,7 @@ class Processes:
             self._asked[self._home[question.agent]].append(i)
         for worker, indices in enumerate(self._asked):
             if indices:
-                self._pool.give(worker, _Act([questions[i] for i in indices]), limit_seconds)
+                self._pool.give(worker, _Act([questions[i] for i in indices]), limit_seconds, by_value=False)
 
     def replies(self) -> list[Reply]:
         answers = self._gather(sum(1 for indices in self._asked if indices))

@@ -90,8 +90,11 @@ class Pool:
         """The processes that it runs now."""
         return [p.worker.pid for p in self._places if p.worker is not None and p.worker.pid is not None]
 
-    def give(self, index: int, message: object, limit_seconds: float | None = None) -> None:
-        """Let an idle place work on a message; `wait` gives the answer."""
+    def give(self, index: int, message: object, limit_seconds: float | None = None, *, by_value: bool = True) -> None:
+        """Let an idle place work on a message; `wait` gives the answer.
+
+        `by_value=False` is for messages of plain data, which are pickled ten times faster.
+        """
         place = self._places[index]
         assert not place.number, f"place {index} has something to do already"
         worker = place.worker
@@ -101,7 +104,7 @@ class Pool:
             # What it is given first has to wait until it is there.
             limit_seconds = None if limit_seconds is None else limit_seconds + (self._start_seconds or 0.0)
         worker.words[TRACING] = trace.active is not None
-        place.number = worker.send(message)
+        place.number = worker.send(message, by_value=by_value)
         place.limit_seconds, place.since, place.seen = limit_seconds, time.monotonic(), ()
 
     def _start(self, index: int) -> Worker:
