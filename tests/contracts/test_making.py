@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 
 import gymnasium
 import numpy as np
@@ -246,3 +249,65 @@ def test_cores_are_taken_from_the_budget_and_given_back():
         assert budget.free == 3
         envs.reset(seed=0)
     assert budget.free == 5
+
+
+class Treacherous(Drift):
+    """Does something bad in its third step."""
+
+    def __init__(self, what):
+        super().__init__()
+        self.what = what
+
+    def move(self, action):
+        if self.steps == 3:
+            match self.what:
+                case "hang":
+                    time.sleep(3600)
+                case "exit":
+                    os._exit(7)
+                case "sys.exit":
+                    sys.exit(3)
+                case "raise":
+                    raise ValueError("no such action")
+        return super().move(action)
+
+
+@pytest.mark.parametrize("what", ["hang", "exit", "sys.exit", "raise"])
+def test_a_world_that_goes_wrong_while_it_is_measured_takes_nobody_with_it(what):
+    with stretto.make_vec(makes(Treacherous, what), 4, budget=stretto.CpuBudget(2)) as envs:
+        assert "process with 2 workers, one a free core, because a world could not be measured" in envs.choice
+
+
+def test_what_cannot_be_pickled_stays_in_the_caller():
+    lock = threading.Lock()
+
+    def make():
+        assert lock
+        return Drift()
+
+    with stretto.make_vec(make, 4, budget=stretto.CpuBudget(2)) as envs:
+        assert envs.choice.startswith("serial, because what runs in another process must be picklable")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_envs": 2.5},
+        {"num_envs": "3"},
+        {"workers": 2.0},
+        {"env_kwargs": [1]},
+        {"tasks": 5},
+        {"tasks": []},
+        {"step_timeout": -1},
+        {"step_timeout": "x"},
+        {"max_restarts": -1},
+        {"replay_limit": -5},
+        {"backend": "thread", "isolate": True},
+        {"backend": "serial", "isolate": True},
+    ],
+    ids=str,
+)
+def test_options_that_cannot_be_are_refused_in_one_sentence(options):
+    with pytest.raises(stretto.UsageError, match=r"must|needs") as caught:
+        stretto.make_vec(Drift, **{"num_envs": 2, **options})
+    assert "\n" not in str(caught.value)

@@ -197,3 +197,11 @@ def stacked(rows):
     if isinstance(rows[0], dict):
         return {key: stacked([row[key] for row in rows]) for key in rows[0]}
     return tuple(map(stacked, zip(*rows, strict=True))) if isinstance(rows[0], tuple) else np.stack(rows)
+
+
+@pytest.mark.parametrize("ids", [[1.7], np.array([True, False]), 3, ["a"], []], ids=str)
+def test_ids_that_are_no_numbers_of_environments_are_refused(ids):
+    with stretto.make_vec(Drift, 2, backend="serial") as envs:
+        envs.reset(seed=0)
+        with pytest.raises(stretto.UsageError, match="ids must be"):
+            envs.send(np.zeros(1, int), ids)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pytest
 from gymnasium.vector import VectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stretto.envs.infos import info_of, merge, pack
+from stretto.errors import InvalidOutput
 from stretto.testing import check_same
 
 # Under one key values have one kind: where they differ, Gymnasium casts or fails by the order of slots.
@@ -77,3 +79,8 @@ def test_the_last_info_and_the_first_of_the_next_episode_are_both_there():
     for slot, info in entries:
         expected = Reference(2)._add_info(expected, info, slot)
     check_same(merge([pack(entries)], 2), expected, "ours and Gymnasium's")
+
+
+def test_infos_that_do_not_fit_together_are_refused_with_slot_key_and_value():
+    with pytest.raises(InvalidOutput, match="'winner' of slot 1 is None"):
+        merge([[(0, {"winner": 1}), (1, {"winner": None})]], 2)

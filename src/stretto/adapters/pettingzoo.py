@@ -106,6 +106,10 @@ class ParallelWorld(gymnasium.Env[Any, Any]):
             if agent in living
         }
         observations, rewards, terminated, truncated, infos = env.step(actions)
+        for name, values in (("reward", rewards), ("terminated", terminated), ("truncated", truncated)):
+            for agent in living:
+                if agent not in values:
+                    _refuse(agent, f"must have a {name} in every step that it lives to see", values)
         over = not env.agents
         return self._value(observations, rewards, terminated, truncated), 0.0, over, False, _filled(infos)
 
@@ -125,7 +129,12 @@ class ParallelWorld(gymnasium.Env[Any, Any]):
     def _block(self, k: int, observations: Any) -> Any:
         kind, zero = self.kinds[k], self._zeros[k]
         try:
-            return _batched(kind.observation_space, [observations.get(agent, zero) for agent in kind.agents])
+            seen = [observations.get(agent, zero) for agent in kind.agents]
+            with np.errstate(over="ignore"):
+                block = _batched(kind.observation_space, seen)
+            if isinstance(block, np.ndarray) and block.dtype.kind == "f" and not np.isfinite(block).all():
+                self._check_fits(kind, block, seen)
+            return block
         except (KeyError, IndexError, TypeError, ValueError):
             for agent in kind.agents:
                 seen = observations.get(agent, zero)
@@ -135,13 +144,22 @@ class ParallelWorld(gymnasium.Env[Any, Any]):
                     _refuse(agent, f"must be observed as {kind.observation_space}", seen)
             raise
 
+    def _check_fits(self, kind: Kind, block: np.ndarray[Any, Any], seen: list[Any]) -> None:
+        """Refuse what was finite and is not any more."""
+        for agent, part, value in zip(kind.agents, block, seen, strict=True):
+            if (np.isinf(part) & np.isfinite(np.asarray(value, np.float64))).any():
+                _refuse(agent, f"must be observed by what fits into {part.dtype}", value)
+            if np.isnan(part).any() and isinstance(kind.observation_space, spaces.Box):
+                _refuse(agent, "must not be observed as NaN, which no Box contains", value)
+
     def _row(self, name: str, values: dict[str, Any], dtype: Any) -> np.ndarray[Any, Any]:
         row = np.zeros(len(self.agents), dtype)
         for agent, value in values.items():
             if agent not in self._index:
                 _refuse(agent, "must be one of possible_agents", f"it in {name}")
-            if value is None or np.ndim(value) != 0:
-                _refuse(agent, f"must have one number as {name}", value)
+            kind = np.asarray(value).dtype.kind if value is not None and np.ndim(value) == 0 else "O"
+            if kind not in ("biuf" if dtype is np.float64 else "biu"):
+                _refuse(agent, f"must have one {'number' if dtype is np.float64 else 'truth value'} as {name}", value)
             row[self._index[agent]] = value
         return row
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,14 +12,20 @@ import numpy as np
 
 from stretto.adapters.worlds import as_world
 from stretto.envs.layout import SpaceLayout
+from stretto.errors import UsageError
 from stretto.measure import Timing, time_calls
 from stretto.seeding import PrivateGenerators, SeedTree
 from stretto.workers.backends import PROCESS, SERIAL, THREAD, Backend
+from stretto.workers.base import Port
+from stretto.workers.pool import Answer, Pool
 
 BUILD_SECONDS = 0.5
 """A world that takes longer to build is not built just to be measured."""
 
 STEP_SECONDS, RESET_SECONDS = 0.15, 0.05
+
+MEASURE_SECONDS = 2.0
+"""A world that is not built and measured by then is given up, and with it the process that it is in."""
 
 EXCHANGE_SECONDS = 45e-6
 """What a vector step costs beyond the worlds' own steps when it is spread over workers; measured with CartPole."""
@@ -105,6 +110,61 @@ def _measure(env: gymnasium.Env[Any, Any], private: PrivateGenerators) -> Probe:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Measure:
+    """Message: build a world and measure it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ProbeFactory:
+    maker: Callable[[], Any]
+
+    def __call__(self, port: Port) -> _ProbeService:
+        port.muted = True  # what it prints nobody asked for
+        return _ProbeService(self.maker)
+
+
+class _ProbeService:
+    def __init__(self, maker: Callable[[], Any]) -> None:
+        self._maker = maker
+
+    def handle(self, message: Any) -> object:
+        return probe(self._maker) if isinstance(message, _Measure) else None
+
+    def signal(self, code: int) -> object:
+        raise AssertionError(f"no such signal: {code}")
+
+    def close(self) -> None:
+        pass
+
+
+def _probe_elsewhere(maker: Callable[[], Any]) -> Probe | str:
+    """Measure a world in a process that is thrown away with it, or say why that cannot be done.
+
+    A world may hang or crash, and it is not yet anybody's slot: it must not take the caller with it.
+    """
+    with Pool(PROCESS, [_ProbeFactory(maker)]) as pool:
+        answer = _asked(pool, None, None)  # first it has to be there
+        if answer.error is None:
+            answer = _asked(pool, _Measure(), MEASURE_SECONDS)
+    if answer.lost:
+        return str(answer.error).partition("\n")[0]
+    if answer.error is not None:
+        return f"it raised {answer.error!r}"
+    if isinstance(answer.value, float):
+        return f"it takes {answer.value:.1f} s to build"
+    found: Probe = answer.value
+    return found
+
+
+def _asked(pool: Pool, message: object, limit_seconds: float | None) -> Answer:
+    pool.give(0, message, limit_seconds)
+    answers: list[Answer] = []
+    while not answers:
+        answers = pool.wait()
+    return answers[0]
+
+
 def choose(maker: Callable[[], Any], count: int, cores: int, *, isolate: bool) -> Choice:
     """Choose how to run `count` worlds like this one on so many free cores."""
     everywhere = max(1, min(count, cores))
@@ -115,12 +175,13 @@ def choose(maker: Callable[[], Any], count: int, cores: int, *, isolate: bool) -
         return Choice(SERIAL, 1, "serial, because there is only one environment")
     if cores == 1:
         return Choice(SERIAL, 1, "serial, because only one core is free")
-    seen: Probe | float = 0.0
-    # An error here is the user's to see where the worlds themselves are built, with the slot and the traceback.
-    with contextlib.suppress(Exception):
-        seen = probe(maker)
-    if isinstance(seen, float):
-        told = f"one a free core: a world takes {seen:.1f} s to build, too long to measure one"
+    try:
+        seen = _probe_elsewhere(maker)
+    except UsageError as error:  # it cannot be pickled
+        return Choice(SERIAL, 1, f"serial, because {str(error).partition(';')[0]}")
+    if isinstance(seen, str):
+        # What a world raises is the user's to see where it is one of theirs, with the slot and the traceback.
+        told = f"one a free core, because a world could not be measured: {seen}"
         return Choice(PROCESS, everywhere, f"process with {everywhere} workers, {told}")
     return _compare(seen, count, cores)
 

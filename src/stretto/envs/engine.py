@@ -280,7 +280,7 @@ class Engine:
     def check_ids(self, ids: Sequence[int] | Array | None) -> list[int]:
         """Return the slots of these ids (`None`: all); raise unless they can be sent now."""
         self.check_open()
-        slots = list(self.everyone) if ids is None else [int(i) for i in ids]
+        slots = list(self.everyone) if ids is None else _whole_numbers(ids)
         if self._stuck is not None:
             raise ResetNeeded(f"the environments must be reset before they are stepped, because {self._stuck}")
         for slot in slots:
@@ -321,6 +321,16 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _whole_numbers(ids: Any) -> list[int]:
+    try:
+        given = list(ids)
+    except TypeError:
+        given = [None]
+    if any(isinstance(one, (bool, np.bool_)) or not isinstance(one, (int, np.integer)) for one in given) or not given:
+        raise UsageError(f"ids must be the numbers of one environment or more, got {ids!r}")
+    return [int(one) for one in given]
 
 
 def _signal(code: int) -> Issue:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from stretto.errors import InvalidOutput, Place
+
 Entry = tuple[int, dict[str, Any]]
 """A slot and what it has to add. One slot may have two entries in a step: how an episode ended, how the next began."""
 
@@ -160,7 +162,14 @@ def add_info(infos: dict[str, Any], info: dict[str, Any], i: int, count: int) ->
             array = infos.get(key)
             if array is None:
                 array = _column_for(value, count)
-            array[i] = value
+            try:
+                array[i] = value
+            except (TypeError, ValueError, OverflowError) as error:
+                raise InvalidOutput(
+                    f"infos under one key must be of one kind, and {key!r} of slot {i} is {value!r}, which does not fit "
+                    f"{array.dtype} of the slots before: {error}",
+                    Place("batching infos", slot=i),
+                ) from error
         mask = infos.get(f"_{key}")
         if mask is None:
             mask = np.zeros(count, dtype=np.bool_)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from stretto.adapters.gymnasium import makers as makers_of
@@ -87,8 +88,10 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     mode = _mode(autoreset_mode)
     _check_words(transport=(transport, ("shared", "message")), on_crash=(on_crash, ("replay", "truncate", "raise")))
     _check_words(checks=(checks, ("first", "always", "off")), global_rng=(global_rng, ("auto", "private", "shared")))
-    if num_envs < 1:
-        raise InvalidLayout(f"num_envs must be at least 1, got {num_envs}")
+    _check_numbers(start_timeout=start_timeout, reset_timeout=reset_timeout, step_timeout=step_timeout)
+    _check_whole(num_envs=(num_envs, 1), workers=(1 if workers is None else workers, None))
+    _check_whole(max_restarts=(max_restarts, 0), replay_limit=(replay_limit, 0))
+    _check_kinds(env_kwargs, tasks)
     makers = makers_of(id_or_factory, num_envs, env_kwargs, wrappers)
     budget = budget or default_budget()
     chosen = _choose(backend, workers, makers, budget, isolate)
@@ -134,6 +137,29 @@ def _check_words(**words: tuple[str, tuple[str, ...]]) -> None:
             raise UsageError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
 
 
+def _check_numbers(**numbers: Any) -> None:
+    for name, value in numbers.items():
+        if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0):
+            raise UsageError(f"{name} must be a number of more than 0, or None for no limit, got {value!r}")
+
+
+def _check_whole(**numbers: tuple[Any, int | None]) -> None:
+    for name, (value, least) in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            raise InvalidLayout(f"{name} must be a whole number, got {value!r}")
+        if least is not None and value < least:
+            raise InvalidLayout(f"{name} must be at least {least}, got {value}")
+
+
+def _check_kinds(env_kwargs: Any, tasks: Any) -> None:
+    if env_kwargs is not None and not isinstance(env_kwargs, Mapping):
+        raise UsageError(f"env_kwargs must be a mapping from names to values, got {env_kwargs!r}")
+    if tasks is not None and not callable(tasks) and (not isinstance(tasks, Sequence) or not tasks):
+        raise UsageError(
+            f"tasks must be a function (slot, episode, stream) -> task, or a sequence with some, got {tasks!r}"
+        )
+
+
 def _choose(backend: str, workers: int | None, makers: Sequence[Maker], budget: CpuBudget, isolate: bool) -> Choice:
     count = len(makers)
     if workers is not None and not 1 <= workers <= count:
@@ -149,14 +175,17 @@ def _choose(backend: str, workers: int | None, makers: Sequence[Maker], budget: 
             return chosen
         return Choice(PROCESS, workers, f"process with {workers} workers, because that many were asked for")
     row = backend_named(backend)
+    if isolate and not row.crosses_processes:
+        raise UsageError(f"isolate=True needs another process, got backend={backend!r}; use 'process' or 'auto'")
     if row is SERIAL:
-        if isolate:
-            raise UsageError("isolate=True needs another process, got backend='serial'; use 'process' or 'auto'")
         if workers not in (None, 1):
             raise InvalidLayout(f"the serial backend has one worker, the caller, got workers={workers}")
         return Choice(row, 1, "serial, because it was asked for")
+    why = "because it was asked for" if workers else f"because that many of the budget's {budget.total} cores are free"
     workers = workers or min(count, budget.free)
-    return Choice(row, workers, f"{row} with {workers} workers, because it was asked for")
+    if workers == 1 and row.caller_works and not isolate:
+        return Choice(row, 1, f"{row} with 1 worker, which is the caller, {why}; isolate=True would start a process")
+    return Choice(row, workers, f"{row} with {workers} workers, {why}")
 
 
 def _start(

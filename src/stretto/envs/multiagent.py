@@ -154,6 +154,12 @@ class MultiAgentVectorEnv(WorldCalls):
         unknown = set(actions) - set(self.possible_agents)
         if unknown:
             raise InvalidAction(f"actions must be by agent, one of {self.possible_agents}, got {sorted(unknown)}")
+        for agent, column in actions.items():
+            rows = isinstance(column, (np.ndarray, list)) and len(column)
+            if rows is not False and rows != len(slots):
+                raise InvalidAction(
+                    f"the actions of {agent!r} must have a row for each of {len(slots)} environments, got {rows}"
+                )
         return tuple(
             _stack(
                 kind.action_space,

@@ -8,6 +8,7 @@ import faulthandler
 import mmap
 import os
 import platform
+import random
 import select
 import signal
 import socket
@@ -16,6 +17,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import numpy as np
 
 from stretto.budget import NATIVE_THREADS_CAP, CpuBudget, set_default_budget
 from stretto.workers.arena import Arena
@@ -99,6 +102,9 @@ def _take_over(around: Surroundings) -> None:
     sys.path[:] = around.import_path
     sys.argv[:] = around.arguments
     set_default_budget(CpuBudget(1))
+    # All are forked from one launcher: without this, what they draw from global generators would be the same in each.
+    random.seed()
+    np.random.seed()  # noqa: NPY002  the very generator that old code draws from
 
 
 def _waiting(spin_seconds: float, mail_fd: int) -> Callable[[Port, int], int]:
