@@ -163,7 +163,9 @@ class SlotState:
 
     def plans(self, slots: Iterable[int], lost_because: str | None) -> list[SlotPlan]:
         """Say how to bring slots of a new worker to where they were; if they are lost, for the reason given."""
-        return [self._plan(slot, lost_because) for slot in slots]
+        plans = [self._plan(slot, lost_because) for slot in slots]
+        self.history.release()
+        return plans
 
     def _plan(self, slot: int, lost_because: str | None) -> SlotPlan:
         history = self.history
