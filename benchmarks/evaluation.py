@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -167,42 +168,19 @@ def over_best(seconds: dict[str, list[float]]) -> float:
 def strategies(rounds: int) -> list[Bar]:
     every = ["sequential", "threads", "processes", "adaptive"]
     bars = []
-    asleep = race(
-        "policies that sleep for 50 ms",
-        PolicySpec("asleep", Asleep, {"seconds": 0.05}),
-        spec_of(4),
-        every,
-        cores=4,
-        rounds=rounds,
-        steps=2,
-    )
+    four = partial(race, world=spec_of(4), strategies=every, rounds=rounds)
+    asleep = four("policies that sleep for 50 ms", PolicySpec("asleep", Asleep, {"seconds": 0.05}), cores=4, steps=2)
     bars += [
         Bar(f"ms a step of four that sleep for 50 ms, {name}", median(asleep[name]) * 1e3, 75, at_most=True)
         for name in ("processes", "threads")
     ]
-    heavy = race(
-        "policies that compute for 5 ms",
-        PolicySpec("busy", Busy, {"seconds": 0.005}),
-        spec_of(4),
-        every,
-        cores=2,
-        rounds=rounds,
-        steps=10,
-    )
+    heavy = four("policies that compute for 5 ms", PolicySpec("busy", Busy, {"seconds": 0.005}), cores=2, steps=10)
     bars.append(
         Bar(
             "processes over sequential, 5 ms of CPU", ratio(heavy["sequential"], heavy["processes"]), 1.8, at_most=False
         )
     )
-    cheap = race(
-        "policies that take no time",
-        PolicySpec("busy", Busy, {"seconds": 0.0}),
-        spec_of(4),
-        every,
-        cores=2,
-        rounds=rounds,
-        steps=300,
-    )
+    cheap = four("policies that take no time", PolicySpec("busy", Busy, {"seconds": 0.0}), cores=2, steps=300)
     overhead = (median(cheap["processes"]) - median(cheap["sequential"])) * 1e6
     bars.append(Bar("µs that processes cost more, 4 agents, 1 kB each", overhead, 150, at_most=True))
     measured = {"sleeping": asleep, "heavy": heavy, "cheap": cheap}

@@ -96,16 +96,7 @@ class _Parallel:
         self._env = env
 
     def spec(self) -> WorldSpec:
-        env = self._env
-        agents = tuple(env.possible_agents)
-        names = tuple(getattr(env.unwrapped, "action_names", ()))
-        return WorldSpec(
-            agents,
-            {agent: env.observation_space(agent) for agent in agents},
-            {agent: env.action_space(agent) for agent in agents},
-            names,
-            _facts(env.unwrapped),
-        )
+        return _spec_of(self._env, self._env.unwrapped)
 
     def reset(self, seed: int, options: dict[str, Any] | None = None) -> dict[AgentId, Observation]:
         observations, _ = self._env.reset(seed=seed, options=options)
@@ -133,15 +124,7 @@ class _Turns:
         self._world = world
 
     def spec(self) -> WorldSpec:
-        world = self._world
-        agents = tuple(world.possible_agents)
-        return WorldSpec(
-            agents,
-            {agent: world.observation_space(agent) for agent in agents},
-            {agent: world.action_space(agent) for agent in agents},
-            tuple(getattr(world, "action_names", ())),
-            _facts(world),
-        )
+        return _spec_of(self._world, self._world)
 
     def reset(self, seed: int, options: dict[str, Any] | None = None) -> dict[AgentId, Observation]:
         self._world.reset(seed, options)
@@ -175,6 +158,18 @@ class _Turns:
 
     def close(self) -> None:
         self._world.close()
+
+
+def _spec_of(env: Any, world: Any) -> WorldSpec:
+    """Describe a world with several agents; `world` is what is inside of all wrappers."""
+    agents = tuple(env.possible_agents)
+    return WorldSpec(
+        agents,
+        {agent: env.observation_space(agent) for agent in agents},
+        {agent: env.action_space(agent) for agent in agents},
+        tuple(getattr(world, "action_names", ())),
+        _facts(world),
+    )
 
 
 def _statistics(world: Any) -> dict[str, float]:

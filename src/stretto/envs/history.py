@@ -215,7 +215,7 @@ class History:
     def _plain_steps(self, slot: int, point: _Point) -> list[Any] | None:
         """Return what happened after a point if it was only steps of all slots: one slice of what all slots share.
 
-        Slot by slot and step by step, bringing back 32 CartPoles took longer than their replay.
+        Slot by slot and step by step, this was half of the time that bringing back 32 CartPoles took beyond their replay.
         """
         others, end = self._others, self._entries.end
         if self._actions.loose or self._own[slot].end > point.own or (others and others[-1] >= point.entries):

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 from stretto.envs.layout import Array
 
 _PUT_OFF = 64
-"""How many steps are counted at once. One at a time takes as long as two steps of CartPole, this a twentieth of one."""
+"""How many steps are counted at once: counting each by itself took as long as two steps of CartPole."""
 
 
 @dataclass(slots=True)
