@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import multiprocessing
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 import gymnasium
@@ -18,6 +18,9 @@ from stretto.budget import available_cores
 from stretto.envs.race import PlainLoop
 
 Array = np.ndarray[Any, Any]
+
+_WORD_BYTES = 64
+"""Apart by as much, words that two cores write lie on cache lines of their own."""
 
 
 class Contestant(Protocol):
@@ -55,50 +58,88 @@ def _plain_loop(world: World, num_envs: int) -> Contestant:
 
 
 class _PlainLoops:
-    """What the machine could do at most: a plain loop on every core, each with its share of worlds.
+    """What the machine could do at most: a plain loop on every core, each with its share of worlds, none waiting."""
 
-    `lockstep` counts each step as long as the slowest loop's: what any vector environment could reach that steps all
-    worlds together, if handing out work took no time. Where cores slow down now and then, that is much less.
-    """
-
-    def __init__(self, world: World, num_envs: int, *, lockstep: bool) -> None:
+    def __init__(self, world: World, num_envs: int) -> None:
         cores = available_cores()
-        self._lockstep = lockstep
         self._share = num_envs // cores
         context = multiprocessing.get_context("fork")
+        self._words = memoryview(mmap.mmap(-1, cores * _WORD_BYTES)).cast("q")[:: _WORD_BYTES // 8]
         self._ends = []
-        for _ in range(cores - 1):
+        for number in range(1, cores):
             ours, theirs = context.Pipe()
-            context.Process(target=self._serve, args=(world, theirs), daemon=True).start()
+            context.Process(target=self._serve, args=(world, number, theirs), daemon=True).start()
             self._ends.append(ours)
         self._loop = PlainLoop([world.make] * self._share)
         for end in self._ends:
             end.recv()
 
-    def _serve(self, world: World, end: Any) -> None:
+    def _serve(self, world: World, number: int, end: Any) -> None:
         loop = PlainLoop([world.make] * self._share)
         end.send("ready")
         while True:
-            end.send(_timed_race(loop, *end.recv()))
+            end.send(self._work(loop, number, *end.recv()))
+
+    def _work(self, loop: PlainLoop, number: int, *race: Any) -> Any:
+        return _timed_race(loop.step, *race)
 
     def race(self, batches: list[Array], seconds: float, work_seconds: float) -> dict[str, Any]:
         """Let all loops step at the same time; return what they did together."""
         parts = [batch[: self._share] for batch in batches]
         for end in self._ends:
             end.send((parts, seconds, work_seconds))
-        own = _timed_race(self._loop, parts, seconds, work_seconds)
+        own = _timed_race(self._loop.step, parts, seconds, work_seconds)
         results = [own, *(end.recv() for end in self._ends)]
-        if not self._lockstep:
-            rate = sum(sum(steps) / sum(times) for steps, times in results)
-            undisturbed = sum(1 / _quick(steps, times) for steps, times in results)
-            return {"steps": rate, "seconds": 1.0, "quick": 1 / undisturbed}
-        turns = min(len(times) for _, times in results)
-        slowest = np.max([times[:turns] for _, times in results], axis=0)
-        steps = [sum(counts) for counts in zip(*(counts[:turns] for counts, _ in results), strict=True)]
-        return {"steps": sum(steps), "seconds": float(slowest.sum()), "quick": _quick(steps, slowest.tolist())}
+        rate = sum(sum(steps) / sum(times) for steps, times in results)
+        undisturbed = sum(1 / _quick(steps, times) for steps, times in results)
+        return {"steps": rate, "seconds": 1.0, "quick": 1 / undisturbed}
 
     def close(self) -> None:
         self._loop.close()
+
+
+class _Lockstep(_PlainLoops):
+    """The same loops, each waiting for the others after every step, with nothing around it but two words of memory.
+
+    What any vector environment could reach that steps all worlds together: where cores slow down now and then, each
+    step takes as long as the slowest.
+    """
+
+    def _work(self, loop: PlainLoop, number: int, *race: Any) -> int:
+        parts, words, turn, count = race[0], self._words, 0, 0
+        while True:
+            while words[0] == turn:
+                pass
+            turn = words[0]
+            if turn < 0:
+                return count
+            count += loop.step(parts[turn % len(parts)])
+            words[number] = turn
+
+    def race(self, batches: list[Array], seconds: float, work_seconds: float) -> dict[str, Any]:
+        """Step all loops, turn by turn."""
+        parts, words = [batch[: self._share] for batch in batches], self._words
+        words[0] = turn = 0
+        for end in self._ends:
+            end.send((parts,))
+        others = range(1, len(words))
+
+        def step(part: Array) -> int:
+            nonlocal turn
+            turn += 1
+            words[0] = turn
+            steps = self._loop.step(part)
+            for other in others:
+                while words[other] != turn:
+                    pass
+            return steps
+
+        steps, times = _timed_race(step, parts, seconds, work_seconds)
+        words[0] = -1
+        total = sum(steps) + sum(end.recv() for end in self._ends)
+        for other in others:
+            words[other] = 0
+        return {"steps": total, "seconds": sum(times), "quick": sorted(times)[len(times) // 10] * len(times) / total}
 
 
 def _quick(steps: list[int], times: list[float]) -> float:
@@ -107,14 +148,14 @@ def _quick(steps: list[int], times: list[float]) -> float:
 
 
 def _timed_race(
-    loop: PlainLoop, batches: list[Array], seconds: float, work_seconds: float
+    step: Callable[[Array], int], batches: list[Array], seconds: float, work_seconds: float
 ) -> tuple[list[int], list[float]]:
     """Return how many real steps each turn had, and how long it took."""
     clock, steps, times = time.perf_counter, [], []
     last = clock()
     end = last + seconds
     while last < end:
-        steps.append(loop.step(batches[len(steps) % len(batches)]))
+        steps.append(step(batches[len(steps) % len(batches)]))
         until = clock() + work_seconds
         while clock() < until:
             pass
@@ -231,8 +272,8 @@ ENTRIES = {
     entry.name: entry
     for entry in (
         Entry(PLAIN, _plain_loop),
-        Entry(LIMIT, partial(_PlainLoops, lockstep=False)),
-        Entry(LOCKSTEP, partial(_PlainLoops, lockstep=True)),
+        Entry(LIMIT, _PlainLoops),
+        Entry(LOCKSTEP, _Lockstep),
         Entry(AUTO, _stretto(backend="auto", copy=False), "stretto"),
         Entry(AUTO_COPY, _stretto(backend="auto"), "stretto"),
         Entry("stretto serial", _stretto(backend="serial", copy=False), "stretto"),

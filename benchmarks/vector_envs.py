@@ -180,8 +180,8 @@ def print_table(cells: list[Cell], cores: int) -> None:
     print(
         "at best: x plain while nothing disturbs: the quickest tenth of the steps, in the quickest tenth of the rounds"
     )
-    print(f"'{LIMIT}': independent loops, each with work of its own; '{LOCKSTEP}': if each step took as long as the")
-    print("slowest loop's, the most that stepping all together can give on this machine")
+    print(f"'{LIMIT}': independent loops, each with work of its own; '{LOCKSTEP}': the same, each waiting for the")
+    print("others after every step: the most that stepping all worlds together can give on this machine")
 
 
 def print_bars(cells: list[Cell], num_envs: int) -> bool:

@@ -133,12 +133,15 @@ def _alike(parts: list[Columns]) -> bool:
 def _join(parts: list[Columns], count: int) -> dict[str, Any]:
     infos: dict[str, Any] = {}
     # Keys come in the order in which slots have them first, as if one slot after the other were added.
-    for part in sorted(parts, key=lambda part: part.slots[0]):
-        everybody = len(part.slots) == count
+    parts = sorted(parts, key=lambda part: part.slots[0])
+    slots = [slot for part in parts for slot in part.slots]
+    if slots == list(range(count)) and all(part.arrays.keys() == parts[0].arrays.keys() for part in parts):
+        for key in parts[0].arrays:  # the common case: every slot has every key
+            infos[key] = np.concatenate([part.arrays[key] for part in parts])
+            infos[f"_{key}"] = np.ones(count, dtype=np.bool_)
+        return infos
+    for part in parts:
         for key, array in part.arrays.items():
-            if everybody:
-                infos[key], infos[f"_{key}"] = array.copy(), np.ones(count, dtype=np.bool_)
-                continue
             if key not in infos:
                 infos[key] = np.zeros((count, *array.shape[1:]), array.dtype)
                 infos[f"_{key}"] = np.zeros(count, dtype=np.bool_)
