@@ -77,7 +77,9 @@ class Steps:
     """Steps of a runner, as a rollout makes them."""
 
     def __init__(self, policy: PolicySpec, world: WorldSpec, strategy: str, cores: int, rows: int = 0) -> None:
-        self.runner: Runner = make_runner([Casting(policy, frozenset(), rows)], world, [strategy], cores)
+        self.runner: Runner = make_runner(
+            [Casting(policy, frozenset(), rows)], world, [strategy], cores, takes_part=True
+        )
         self._world = world
         self._episode = 0
         draw = np.random.default_rng(0)
@@ -211,7 +213,7 @@ def strategies(rounds: int) -> list[Bar]:
 def network(rounds: int) -> list[Bar]:
     """Compare one `step_batch` for 16 agents with 16 calls of `step`."""
     from stretto.policies.neural import Neural
-    from stretto.policies.spec import reset_policy
+    from stretto.policies.loading import reset_policy
 
     world = spec_of(16, 256)
     policy = Neural(world)

@@ -172,6 +172,10 @@ class FewerWorkers(StrettoWarning):
     """The machine allows fewer workers than were asked for; results are the same."""
 
 
+class RunsHere(StrettoWarning):
+    """Something that was to run in another process cannot be sent there, and runs in the caller's."""
+
+
 def user_stacklevel() -> int:
     """Return the `stacklevel` with which a warning points at the code that called Stretto, however deep it comes from."""
     level = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,9 +12,10 @@ from gymnasium import spaces
 
 from stretto.core import WorldSpec
 from stretto.errors import PolicyFailed, PolicyLost
+from stretto.policies.adaptive import Adaptive, Seen, choose
 from stretto.policies.runners import Processes
 from stretto.policies.spec import PolicySpec
-from stretto.policies.strategies import Adaptive, choose, make_runner
+from stretto.policies.strategies import make_runner
 from stretto.policies.troupe import Casting, Question, Role
 from stretto.seeding import SeedTree
 from tests.evaluation.players import Drawing, Faulty, GlobalDrawing, Sleeping, Stateful
@@ -118,6 +120,43 @@ def test_one_that_raises_is_named_and_the_next_episode_is_well(strategy):
         runner.close()
 
 
+def test_the_caller_may_be_one_of_the_processes():
+    alone, shared = (Processes([casting(Drawing)], WORLD, processes=2, takes_part=part) for part in (False, True))
+    try:
+        assert actions(shared, 1) == actions(alone, 1)
+        assert (len(shared.pids), len(alone.pids)) == (1, 2)
+    finally:
+        alone.close()
+        shared.close()
+
+
+@pytest.mark.parametrize("faulty", [(0, 1, 1, 0), (1, 0, 0, 1), (0, 0, 1, 1)])
+def test_of_several_that_raise_the_first_agent_is_told_wherever_it_chooses(faulty):
+    casts = [casting(Stateful), casting(Faulty, how="raise", share=1.0, at=2)]
+    told = []
+    for strategy in ("sequential", "processes"):
+        runner = make_runner(casts, WORLD, [strategy] * 2, 2, takes_part=True)
+        try:
+            with pytest.raises(PolicyFailed) as caught:
+                actions(runner, 1, policies=faulty)
+            told.append((caught.value.policy, caught.value.agent))
+            assert len(actions(runner, 2)) == 20
+        finally:
+            runner.close()
+    assert told[0] == told[1] == (1, AGENTS[faulty.index(1)])
+
+
+def test_observations_of_any_size_reach_agents_in_processes():
+    runner = Processes([casting(Stateful)], WORLD, processes=2)
+    try:
+        runner.begin(roles(1))
+        for size in (1, 100_000, 10, 1_000_000):  # through shared memory, or by mail where there is no room
+            runner.ask([Question(1, agent, np.full(size, i, np.float32)) for i, agent in enumerate(AGENTS)])
+            assert len(runner.replies()) == 4
+    finally:
+        runner.close()
+
+
 def test_a_process_that_is_killed_is_told_and_a_new_one_takes_its_place():
     runner = Processes([casting(Stateful)], WORLD, processes=2)
     try:
@@ -148,22 +187,48 @@ def test_one_that_hangs_is_ended_when_its_time_is_up():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "busy", "agents", "cores", "rows", "expected"),
+    ("seconds", "busy", "free", "agents", "cores", "rows", "expected"),
     [
-        (5e-6, 5e-6, 4, 2, 0, "batched"),
-        (5e-3, 5e-3, 4, 2, 0, "processes"),
-        (5e-3, 5e-3, 4, 1, 0, "batched"),
-        (5e-3, 5e-3, 1, 2, 0, "batched"),
-        (5e-2, 1e-4, 4, 1, 0, "threads"),
-        (5e-3, 5e-3, 16, 2, 16, "batched"),
+        (5e-6, 5e-6, 0.0, 4, 2, 0, "batched"),
+        (5e-3, 5e-3, 0.0, 4, 2, 0, "processes"),
+        (5e-3, 5e-3, 0.9, 4, 1, 0, "batched"),
+        (5e-3, 5e-3, 0.0, 1, 2, 0, "batched"),
+        (5e-2, 1e-4, 0.0, 4, 1, 0, "threads"),
+        (5e-3, 5e-3, 0.0, 16, 2, 16, "batched"),
     ],
 )
-def test_what_is_measured_decides(seconds, busy, agents, cores, rows, expected):
-    name, reason = choose(
-        Casting(PolicySpec("p", Stateful, {}), frozenset(), rows), [(seconds, busy)] * 3, agents, cores
-    )
+def test_what_is_measured_decides(seconds, busy, free, agents, cores, rows, expected):
+    seen = Seen([seconds] * 3, [busy] * 3, free=free)
+    name, reason = choose(Casting(PolicySpec("p", Stateful, {}), frozenset(), rows), seen, agents, cores)
     assert name == expected
     assert reason
+
+
+def test_what_is_costly_to_send_and_leaves_the_interpreter_free_chooses_in_threads():
+    policy = casting(Stateful)
+    assert choose(policy, Seen([5e-3], [5e-3], pickling=1e-3, free=0.95), 4, 2)[0] == "threads"
+    assert choose(policy, Seen([5e-3], [5e-3], pickling=1e-3, free=0.05), 4, 2)[0] == "processes"
+    assert choose(policy, Seen([5e-3], [5e-3], pickling=9e-3, free=0.05), 4, 2)[0] == "batched"
+
+
+def test_what_cannot_be_sent_stays_and_the_reason_is_told():
+    name, reason = choose(casting(Stateful), Seen([5e-3], [5e-3], stuck="TypeError: a lock"), 4, 2)
+    assert name == "batched"
+    assert "cannot be sent to another process: TypeError: a lock" in reason
+
+
+def test_a_small_advantage_is_not_worth_a_move():
+    policy = casting(Stateful)
+    seen = partial(Seen, [5e-3], [5e-3], pickling=2e-4, free=0.9)
+    assert choose(policy, seen(), 4, 2, present="processes")[0] == "processes"
+    assert choose(policy, seen(), 4, 2, present="threads")[0] == "threads"
+
+
+def test_waiting_for_each_other_in_threads_is_not_taken_for_waiting_of_their_own():
+    policy, seen = casting(Stateful), Seen([5e-3], [5e-3])
+    choose(policy, seen, 4, 2)
+    seen.seconds, seen.busy = [20e-3], [5e-3]  # in threads, where three others had the interpreter meanwhile
+    assert choose(policy, seen, 4, 2, present="threads")[0] == "processes"
 
 
 def test_adaptive_moves_at_the_start_of_an_episode_and_says_why():

@@ -39,6 +39,8 @@ class Servant:
             case Do("add", value):
                 self.sum += value
                 return self.sum
+            case Do("return", value):
+                return value
             case Do("raise"):
                 raise KeyError("no such thing")
             case Do("die"):
@@ -157,3 +159,83 @@ def test_closing_ends_who_is_busy():
     pool.close()
     pool.close()
     assert all(not Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+# ---- messages through shared memory ----
+
+
+@pytest.fixture
+def boxed():
+    with Pool(PROCESS, [Servants(), Servants()], box_bytes=4096) as pool:
+        yield pool
+
+
+def give(pool, *what, worker=0):
+    pool.give(worker, Do(*what), by_value=False)
+    (answer,) = gather(pool, 1)
+    return answer
+
+
+@pytest.mark.parametrize("size", [0, 1, 3_000, 4_096, 5_000_000])
+def test_a_message_and_its_answer_of_any_size_arrive(boxed, size):
+    for fill in (b"a", b"b"):
+        assert give(boxed, "return", fill * size).value == fill * size
+
+
+def test_messages_by_value_and_plain_ones_are_served_in_turn(boxed):
+    assert give(boxed, "add", 1).value == 1
+    boxed.give(0, Do("add", 2))
+    assert gather(boxed, 1)[0].value == 3
+    assert give(boxed, "add", 3).value == 6
+    assert give(boxed, "add", 3, worker=1).value == 3
+
+
+def test_one_that_raises_after_it_has_answered_does_not_give_the_old_answer(boxed):
+    assert give(boxed, "add", 1).value == 1
+    assert isinstance(give(boxed, "raise").error, KeyError)
+    assert give(boxed, "add", 1).value == 2
+
+
+def test_one_that_dies_is_replaced_and_takes_messages_as_before(boxed):
+    assert give(boxed, "add", 1).value == 1
+    answer = give(boxed, "die")
+    assert answer.lost
+    assert isinstance(answer.error, WorkerDied)
+    assert give(boxed, "add", 1).value == 1
+
+
+def test_what_only_the_one_before_understands_is_not_given_to_a_new_one(boxed):
+    give(boxed, "add", 1)
+    os.kill(boxed.pids[0], signal.SIGKILL)
+    boxed.give(0, Do("add", 1), by_value=False, fresh=False)
+    (answer,) = gather(boxed, 1)
+    assert answer.lost
+    assert give(boxed, "add", 1).value == 1
+
+
+class Unreadable:
+    def __reduce__(self):
+        return _refuse_here, (os.getpid(),)
+
+
+def _refuse_here(pid: int) -> Unreadable:
+    if os.getpid() != pid:
+        raise ValueError("not in this process")
+    return Unreadable()
+
+
+def _make_unreadable() -> Unreadable:
+    return Unreadable()
+
+
+class Maker:
+    """Is pickled as a call that makes something which only the maker's process can read."""
+
+    def __reduce__(self):
+        return _make_unreadable, ()
+
+
+def test_what_cannot_be_read_is_told_on_either_side(boxed):
+    assert "not in this process" in str(give(boxed, "return", Unreadable()).error)
+    assert "not in this process" in str(give(boxed, "return", Maker()).error)
+    assert give(boxed, "add", 1).value == 1

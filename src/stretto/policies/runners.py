@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+from gymnasium import spaces
+
 from stretto.core import WorldSpec
-from stretto.errors import PolicyLost
+from stretto.errors import PolicyError, PolicyLost
 from stretto.policies.troupe import Casting, EpisodeKey, Question, Reply, Role, Troupe
 from stretto.workers.backends import PROCESS
 from stretto.workers.base import Port, Start
@@ -16,6 +19,8 @@ from stretto.workers.control import BEAT
 from stretto.workers.pool import Answer, Pool
 
 SPIN_SECONDS = 200e-6
+
+_LEAST_BOX_BYTES, _MOST_BOX_BYTES = 1 << 16, 1 << 24
 
 
 class Runner(Protocol):
@@ -122,19 +127,8 @@ class Threads:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Begin:
-    roles: Sequence[Role]
-
-
-@dataclass(frozen=True, slots=True)
-class _Act:
-    questions: Sequence[Question]
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    episode: EpisodeKey
+# Messages to a troupe in another process: tuples, because they are pickled several times faster than anything else.
+_BEGIN, _ACT, _END = "begin", "act", "end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,20 +151,25 @@ class _TroupeService:
     def handle(self, message: Any) -> object:
         self._port.words[BEAT] += 1
         match message:
-            case _Begin(roles):
-                self._troupe.begin(roles)
-            case _Act(questions):
-                replies = []
-                for question in questions:
-                    replies += self._troupe.act([question])
-                    self._port.words[BEAT] += 1
-                return replies
-            case _End(episode):
-                self._troupe.end(episode)
+            case (str() as what, content):
+                return self._do(what, content)
             case Start():
-                pass
+                return None
             case _:
                 raise AssertionError(f"no such message: {message!r}")
+
+    def _do(self, what: str, content: Any) -> object:
+        if what == _ACT:
+            told = []
+            for episode, agent, observation in content:
+                (reply,) = self._troupe.act([Question(episode, agent, observation)])
+                told.append((reply.action, reply.seconds, reply.busy_seconds))
+                self._port.words[BEAT] += 1
+            return told
+        if what == _BEGIN:
+            self._troupe.begin(content)
+        else:
+            self._troupe.end(content)
         return None
 
     def signal(self, code: int) -> object:
@@ -181,61 +180,105 @@ class _TroupeService:
 
 
 class Processes:
-    """In other processes, each with a share of the agents, whose state stays there."""
+    """In several processes, each with a share of the agents, whose state stays there.
 
-    def __init__(self, castings: Sequence[Casting], world: WorldSpec, *, processes: int) -> None:
-        self._world = world
-        factory = TroupeFactory(castings, world)
-        self._pool = Pool(PROCESS, [factory] * processes, spin_seconds=SPIN_SECONDS)
+    The caller is one of them if it `takes_part`: then none waits for another without having a core of its own. It must
+    not where a policy that crashes or hangs would take somebody along who matters.
+    """
+
+    def __init__(
+        self, castings: Sequence[Casting], world: WorldSpec, *, processes: int, takes_part: bool = False
+    ) -> None:
         self._home = {agent: i % processes for i, agent in enumerate(world.agents)}
+        self._here = processes - 1 if takes_part else processes  # the smallest share, because the caller has more to do
+        self._pool = Pool(
+            PROCESS,
+            [TroupeFactory(castings, world)] * self._here,
+            spin_seconds=SPIN_SECONDS,
+            spins=takes_part,
+            box_bytes=_box_bytes(world),
+        )
+        self._troupe = Troupe(castings, world) if takes_part else None
         self._policies: dict[tuple[EpisodeKey, str], int] = {}
         self._asked: list[list[int]] = []
         self._questions: Sequence[Question] = ()
 
     def begin(self, roles: Sequence[Role]) -> None:
         self._policies.update({(role.episode, role.agent): role.policy for role in roles})
+        self._questions, self._asked = (), []
         shares: dict[int, list[Role]] = {}
         for role in roles:
             shares.setdefault(self._home[role.agent], []).append(role)
+        own = shares.pop(self._here, [])
         for worker, share in shares.items():
-            self._pool.give(worker, _Begin(share))
-        self._gather(len(shares))
+            self._pool.give(worker, (_BEGIN, share))
+        order = {role.agent: i for i, role in enumerate(roles)}
+        self._together(lambda: self._troupe.begin(own) if self._troupe is not None else None, len(shares), order)
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions
-        self._asked = [[] for _ in range(len(self._pool))]
+        self._asked = [[] for _ in range(self._here + 1)]
+        home, asked = self._home, self._asked
         for i, question in enumerate(questions):
-            self._asked[self._home[question.agent]].append(i)
-        for worker, indices in enumerate(self._asked):
+            asked[home[question.agent]].append(i)
+        for worker, indices in enumerate(asked[: self._here]):
             if indices:
-                self._pool.give(worker, _Act([questions[i] for i in indices]), limit_seconds, by_value=False)
+                told = [(q.episode, q.agent, q.observation) for q in map(questions.__getitem__, indices)]
+                self._pool.give(worker, (_ACT, told), limit_seconds, by_value=False, fresh=False)
 
     def replies(self) -> list[Reply]:
-        answers = self._gather(sum(1 for indices in self._asked if indices))
         found: dict[int, Reply] = {}
-        for answer in answers:
-            found.update(zip(self._asked[answer.worker], answer.value, strict=True))
+
+        def act() -> None:
+            if self._troupe is not None:
+                for i in self._asked[-1]:
+                    (found[i],) = self._troupe.act([self._questions[i]])
+
+        given = sum(1 for indices in self._asked[: self._here] if indices)
+        order = {question.agent: i for i, question in enumerate(self._questions)}
+        for answer in self._together(act, given, order):
+            for i, told in zip(self._asked[answer.worker], answer.value, strict=True):
+                found[i] = Reply(*told)
         return [found[i] for i in range(len(self._questions))]
+
+    def _together(self, own: Callable[[], None], given: int, order: Mapping[str, int]) -> list[Answer]:
+        """Do the caller's own part, and gather `given` answers; raise what the first agent in `order` gave cause for."""
+        errors: list[Exception] = []
+        try:
+            own()
+        except PolicyError as error:
+            errors.append(error)
+        answers = self._gather(given)
+        errors += [self._blamed(answer) for answer in answers if answer.error is not None]
+        if errors:
+            raise min(errors, key=lambda error: order.get(getattr(error, "agent", ""), -1))
+        return answers
 
     def _gather(self, count: int) -> list[Answer]:
         answers: list[Answer] = []
         while len(answers) < count:
             answers += self._pool.wait()
-        failed = sorted((answer for answer in answers if answer.error is not None), key=lambda answer: answer.worker)
-        for answer in failed:
-            if answer.lost and self._asked and self._asked[answer.worker]:
-                question = self._questions[self._asked[answer.worker][0]]
-                policy = self._policies[question.episode, question.agent]
-                raise PolicyLost(str(answer.error), policy, question.agent) from answer.error
-            assert answer.error is not None
-            raise answer.error
         return answers
 
+    def _blamed(self, answer: Answer) -> Exception:
+        assert isinstance(answer.error, Exception)
+        if answer.lost and self._asked and self._asked[answer.worker]:
+            question = self._questions[self._asked[answer.worker][0]]
+            policy = self._policies[question.episode, question.agent]
+            lost = PolicyLost(str(answer.error), policy, question.agent)
+            lost.__cause__ = answer.error
+            return lost
+        return answer.error
+
     def end(self, episode: EpisodeKey) -> None:
+        if self._troupe is not None:
+            self._troupe.end(episode)
         idle = self._pool.idle
         for worker in idle:
-            self._pool.give(worker, _End(episode))
-        self._gather(len(idle))
+            self._pool.give(worker, (_END, episode))
+        for answer in self._gather(len(idle)):
+            if answer.error is not None:
+                raise answer.error
         self._policies = {key: policy for key, policy in self._policies.items() if key[0] != episode}
 
     @property
@@ -245,3 +288,22 @@ class Processes:
 
     def close(self) -> None:
         self._pool.close()
+
+
+def _box_bytes(world: WorldSpec) -> int:
+    """Return how much room a step of all agents takes, roughly: what does not fit is sent in another way."""
+    seen = sum(_space_bytes(space) for space in world.observation_spaces.values())
+    return min(_MOST_BOX_BYTES, max(_LEAST_BOX_BYTES, 2 * seen))
+
+
+def _space_bytes(space: Any) -> int:
+    match space:
+        case spaces.Dict():
+            return sum(map(_space_bytes, space.values()))
+        case spaces.Tuple():
+            return sum(map(_space_bytes, space))
+        case _:
+            size = 1
+            for length in getattr(space, "shape", None) or ():
+                size *= length
+            return size * np.dtype(getattr(space, "dtype", None) or np.float64).itemsize

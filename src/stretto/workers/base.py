@@ -274,6 +274,10 @@ class Worker:
         """Make a request that a message describes; return its number."""
         raise NotImplementedError
 
+    def post(self, data: bytes) -> int:
+        """Make a request that a message describes which `dump` has pickled; return its number."""
+        raise NotImplementedError
+
     def signal(self, code: int) -> int:
         """Make a request that a number describes; return its number."""
         words = self.words

@@ -18,6 +18,8 @@ _HEAD = struct.Struct("<Qq")
 
 _CHUNK = 1 << 20
 
+_MAIN, _SPAWNED_MAIN = b"__main__", b"__mp_main__"
+
 
 class Disconnected(Exception):
     """The other side has gone."""
@@ -26,17 +28,29 @@ class Disconnected(Exception):
 def dump(value: object, by_value: bool = False) -> bytes:
     """Pickle `value`; by value, also what only the sender's main module defines.
 
-    Plain pickle is ten times faster, but writes the classes of `__main__` as a name that the receiver cannot resolve.
+    Plain pickle is ten times faster, but writes the classes of `__main__` as a name that the receiver cannot resolve:
+    where that name appears it is by value after all.
     """
-    if by_value:
-        main = sys.modules["__main__"]
-        if main.__name__ == "__mp_main__":  # what multiprocessing calls it in a process that it has spawned
-            cloudpickle.register_pickle_by_value(main)
-        return bytes(cloudpickle.dumps(value, protocol=5))
+    if not by_value:
+        try:
+            data = pickle.dumps(value, protocol=5)
+            if _MAIN not in data and _SPAWNED_MAIN not in data:
+                return data
+        except Exception:  # noqa: BLE001, S110  whatever a __reduce__ raises: cloudpickle may still know a way, and has its own say if not
+            pass
+    main = sys.modules["__main__"]
+    if main.__name__ == "__mp_main__":  # what multiprocessing calls it in a process that it has spawned
+        cloudpickle.register_pickle_by_value(main)
+    return bytes(cloudpickle.dumps(value, protocol=5))
+
+
+def unsendable(value: object) -> str | None:
+    """Say in half a sentence why something cannot be sent to another process, if it cannot."""
     try:
-        return pickle.dumps(value, protocol=5)
-    except Exception:  # noqa: BLE001  whatever a __reduce__ raises: cloudpickle may still know a way, and has its own say if not
-        return bytes(cloudpickle.dumps(value, protocol=5))
+        dump(value, by_value=True)
+    except Exception as error:  # noqa: BLE001  whatever the __reduce__ of something in it raises
+        return f"{type(error).__name__}: {error}"
+    return None
 
 
 @dataclass(frozen=True, slots=True)

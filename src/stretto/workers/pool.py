@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -13,9 +14,10 @@ from stretto.errors import Place, WorkerDied, WorldHung
 from stretto.workers.arena import Arena
 from stretto.workers.backends import Backend
 from stretto.workers.base import Failure, Output, Port, Reply, Service, Spans, Worker
+from stretto.workers.boxes import Box, Boxed, boxes, lay_out_boxes
 from stretto.workers.control import BEAT, DONE, MAIL, POSITION, TRACING, Bell
 from stretto.workers.inline import InlineWorker
-from stretto.workers.mail import Unreadable
+from stretto.workers.mail import Unreadable, dump
 from stretto.workers.output import deliver
 from stretto.workers.resources import resources
 from stretto.workers.waiting import LONGEST_SLEEP_SECONDS, Waiter
@@ -39,11 +41,16 @@ class Answer:
 
 @dataclass(slots=True)
 class _Seat:
-    """A worker's place in the pool; `number` is the request that it was given, 0 if it is idle."""
+    """A worker's place in the pool; `number` is the request that it was given, 0 if it is idle.
+
+    `boxes` are for what it is given and for its answer, if there are any; `boxed`: the request lies in them.
+    """
 
     factory: Factory
+    boxes: tuple[Box, Box] | None = None
     worker: Worker | None = None
     number: int = 0
+    boxed: bool = False
     limit_seconds: float | None = None
     seen: tuple[int, ...] = ()
     since: float = 0.0
@@ -55,6 +62,10 @@ class Pool:
     A worker that has died or hung is told as such by `wait`, and a new one is started when its place is given something
     again: whether to try again is for the owner to say. A worker hangs when it shows no sign of life (an answer, or a
     change of its `POSITION` or `BEAT`) for longer than the limit of what it was given.
+
+    Workers look for the next message for `spin_seconds` before they sleep, and so does the caller if it `spins`: where
+    each of them has a core. With `box_bytes`, plain messages and their answers of up to that size go through memory
+    that both sides share, and through a socket only if they are larger.
     """
 
     def __init__(
@@ -63,6 +74,8 @@ class Pool:
         factories: Sequence[Factory],
         *,
         spin_seconds: float = 0.0,
+        spins: bool = True,
+        box_bytes: int = 0,
         start_seconds: float | None = 120.0,
     ) -> None:
         self._backend = backend
@@ -71,9 +84,14 @@ class Pool:
         with resources("a pool of workers"):
             self._bell = Bell.create()
             self._arena = Arena.create(shared=backend.crosses_processes)
-        self._waiter = Waiter(self._bell, spin_seconds)
+        self._waiter = Waiter(self._bell, spin_seconds if spins else 0.0)
         self._native = NativeThreads()
         self._places = [_Seat(factory) for factory in factories]
+        if box_bytes and backend.crosses_processes:
+            fields, size = lay_out_boxes(len(factories), box_bytes)
+            self._arena.allocate(size)
+            for place, pair in zip(self._places, fields, strict=True):
+                place.factory, place.boxes = Boxed(place.factory, pair), boxes(self._arena, pair)
         self._answers: list[Answer] = []
         self._closed = False
 
@@ -90,21 +108,43 @@ class Pool:
         """The processes that it runs now."""
         return [p.worker.pid for p in self._places if p.worker is not None and p.worker.pid is not None]
 
-    def give(self, index: int, message: object, limit_seconds: float | None = None, *, by_value: bool = True) -> None:
+    def give(
+        self,
+        index: int,
+        message: object,
+        limit_seconds: float | None = None,
+        *,
+        by_value: bool = True,
+        fresh: bool = True,
+    ) -> None:
         """Let an idle place work on a message; `wait` gives the answer.
 
-        `by_value=False` is for messages of plain data, which are pickled ten times faster.
+        `by_value=False` is for messages of plain data, which are pickled ten times faster; `fresh=False` for those that
+        only the worker understands which was there before: if it has died, `wait` tells that instead.
         """
         place = self._places[index]
         assert not place.number, f"place {index} has something to do already"
         worker = place.worker
         if worker is None or not worker.alive():
+            if worker is not None and not fresh:
+                self._tell_death(index, place, worker)
+                return
             self._discard(place)
             worker = self._start(index)
             # What it is given first has to wait until it is there.
             limit_seconds = None if limit_seconds is None else limit_seconds + (self._start_seconds or 0.0)
         worker.words[TRACING] = trace.active is not None
-        place.number = worker.send(message, by_value=by_value)
+        place.boxed = False
+        if place.boxes is None or by_value:
+            place.number = worker.send(message, by_value=by_value)
+        else:
+            data = dump(message)
+            place.boxed = len(data) <= place.boxes[0].size
+            if place.boxed:
+                place.boxes[0].put(data)
+                place.number = worker.signal(len(data))
+            else:
+                place.number = worker.post(data)
         place.limit_seconds, place.since, place.seen = limit_seconds, time.monotonic(), ()
 
     def _start(self, index: int) -> Worker:
@@ -164,8 +204,7 @@ class Pool:
         if not worker.alive():
             self._advance(index, place)
             if place.number:
-                told = f"worker {index} died: {worker.last_words()}"
-                self._lose(index, place, WorkerDied(told, Place("working", worker=index), 0))
+                self._tell_death(index, place, worker)
             return
         seen = (int(worker.words[DONE]), int(worker.words[POSITION]), int(worker.words[BEAT]))
         now = time.monotonic()
@@ -177,6 +216,10 @@ class Pool:
                 f"no sign of life for {now - place.since:.3g} s; its Python stack was:\n{stack.rstrip() or '(unknown)'}"
             )
             self._lose(index, place, WorldHung(f"worker {index}: {told}", Place("working", worker=index), stack))
+
+    def _tell_death(self, index: int, place: _Seat, worker: Worker) -> None:
+        told = f"worker {index} died: {worker.last_words()}"
+        self._lose(index, place, WorkerDied(told, Place("working", worker=index), 0))
 
     def _lose(self, index: int, place: _Seat, error: BaseException) -> None:
         place.number = 0
@@ -191,8 +234,23 @@ class Pool:
     def _advance(self, index: int, place: _Seat) -> None:
         """Take in what a worker has sent."""
         worker = place.worker
-        if worker is None or worker.words[MAIL] == worker.read:
+        if worker is None:
             return
+        done = worker.words[DONE] >= place.number  # before its mail is read: a failure is sent first
+        if worker.words[MAIL] != worker.read:
+            self._read_mail(index, place, worker)
+        if place.boxed and done and place.number:
+            self._answers.append(self._open_box(index, place))
+            place.number = 0
+
+    def _open_box(self, index: int, place: _Seat) -> Answer:
+        assert place.boxes is not None
+        try:
+            return Answer(index, place.boxes[1].take())
+        except Exception:  # noqa: BLE001  whatever a foreign __setstate__ or a missing module raises: it must be told
+            return _unreadable(index, place.number, traceback.format_exc())
+
+    def _read_mail(self, index: int, place: _Seat, worker: Worker) -> None:
         for frame in worker.collect():
             match frame:
                 case Reply(number, value) if number == place.number:
@@ -205,8 +263,7 @@ class Pool:
                         self._discard(place)
                 case Unreadable(number, text) if number == place.number:
                     place.number = 0
-                    failure = Failure(number, Place("reading an answer", worker=index), text, None)
-                    self._answers.append(Answer(index, error=failure.error()))
+                    self._answers.append(_unreadable(index, number, text))
                 case Output():
                     deliver(frame)
                 case Spans(spans):
@@ -244,6 +301,7 @@ class Pool:
         finally:
             for place in self._places:
                 self._discard(place)
+                place.boxes = None  # and with them the shared memory
             self._waiter.forget_all()
             self._bell.close()
             self._arena.close()
@@ -253,3 +311,7 @@ class Pool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _unreadable(index: int, number: int, text: str) -> Answer:
+    return Answer(index, error=Failure(number, Place("reading an answer", worker=index), text, None).error())

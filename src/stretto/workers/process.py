@@ -96,7 +96,9 @@ class ProcessWorker(Worker):
         return self._pid
 
     def send(self, message: object, *, by_value: bool = True) -> int:
-        data = dump(message, by_value)
+        return self.post(dump(message, by_value))
+
+    def post(self, data: bytes) -> int:
         try:
             self._mail.post(data)
             return self.signal(MESSAGE)
