@@ -24,6 +24,9 @@ T = TypeVar("T")
 
 _numpy_random: Any = np.random  # its types leave out get_bit_generator and set_bit_generator
 
+GLOBAL_GENERATORS = ("random", "numpy", "torch")
+"""The generators that are one for all code of a process."""
+
 SEED_BITS = 31  # fits every generator in use: np.random.seed takes 32 bits, some C libraries a signed int
 
 
@@ -113,6 +116,8 @@ class PrivateGenerators:
 
     `guard(function)` swaps them in around each call. For the first `probation` calls all of them are swapped and
     watched; after that only those that the world drew from, so that a world which draws from none costs nothing.
+    Until something is drawn from one, it is kept as its seed (numpy's, which takes longer to make, where it is used): a
+    state of `random` takes 25 kB, torch's 5 kB, and numpy's 3 kB.
     The probation is counted per world, hence what is found does not depend on how worlds are spread over workers.
     """
 
@@ -125,8 +130,10 @@ class PrivateGenerators:
         """Start the private streams anew at `tree`; there are none where the world is known to draw from none."""
         if not self.needed:
             return
-        self._random: Any = random.Random(tree.child("random").entropy()).getstate()
-        self._numpy: Any = np.random.MT19937(tree.child("numpy").entropy())
+        self._random_seed = tree.child("random").entropy()
+        self._random: Any = None  # until something is drawn from it
+        self._numpy_seed = tree.child("numpy").entropy()
+        self._numpy: Any = np.random.MT19937(self._numpy_seed)
         self._held: float | None = None
         self._torch_seed = tree.child("torch").seed()
         self._torch: Any = None
@@ -145,7 +152,9 @@ class PrivateGenerators:
         """Return what `set_state` needs to continue the streams from here."""
         return {
             "random": self._random,
-            "numpy": self._numpy.state,
+            "random_seed": self._random_seed,
+            "numpy": self._numpy.state if "numpy" in self.drawn else None,
+            "numpy_seed": self._numpy_seed,
             "held": self._held,
             # As bytes: a caller that keeps this for a worker need not import torch to read it.
             # It comes back as bytes, and becomes a tensor again only where torch is there and used.
@@ -159,9 +168,11 @@ class PrivateGenerators:
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue the streams from a `state()`."""
-        self._random = state["random"]
-        self._numpy = np.random.MT19937()
-        self._numpy.state = state["numpy"]
+        self._random, self._random_seed = state["random"], state["random_seed"]
+        self._numpy_seed = state["numpy_seed"]
+        self._numpy = np.random.MT19937(self._numpy_seed)
+        if state["numpy"] is not None:
+            self._numpy.state = state["numpy"]
         self._held = state["held"]
         self._torch, self._torch_seed = state["torch"], state["torch_seed"]
         self._left, self.drawn = state["left"], set(state["drawn"])
@@ -177,15 +188,8 @@ class PrivateGenerators:
 
     def _run(self, turn: _Turn, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         watched = self.on_probation
-        swaps = [
-            swap
-            for name, swap in (
-                ("random", self._swap_random),
-                ("numpy", self._swap_numpy),
-                ("torch", self._swap_torch),
-            )
-            if watched or name in self.drawn
-        ]
+        ways = zip(GLOBAL_GENERATORS, (self._swap_random, self._swap_numpy, self._swap_torch), strict=True)
+        swaps = [swap for name, swap in ways if watched or name in self.drawn]
         outer = len(turn.restores)
         for swap in swaps:
             turn.restores.append(swap(watched))
@@ -197,17 +201,23 @@ class PrivateGenerators:
             if watched:
                 self._left -= 1
                 if not self.needed:
-                    self._random = self._numpy = self._torch = None  # 32 kB a world
+                    self._random = self._numpy = self._torch = None  # 4 kB a world
 
     def _swap_random(self, watched: bool) -> Callable[[], None]:
-        outer, before = random.getstate(), self._random
-        random.setstate(before)
+        outer = random.getstate()
+        if self._random is None:
+            random.seed(self._random_seed)
+        else:
+            random.setstate(self._random)
+        before = random.getstate() if watched else None
 
         def restore() -> None:
-            self._random = random.getstate()
+            after = random.getstate()
             random.setstate(outer)
-            if watched and self._random != before:
+            if watched and after != before:
                 self.drawn.add("random")
+            if "random" in self.drawn:
+                self._random = after
 
         return restore
 
@@ -241,10 +251,12 @@ class PrivateGenerators:
         before = generator.get_state()
 
         def restore() -> None:
-            self._torch = generator.get_state()
+            after = generator.get_state()
             generator.set_state(outer)
-            if watched and not torch.equal(self._torch, before):
+            if watched and not torch.equal(after, before):
                 self.drawn.add("torch")
+            if "torch" in self.drawn:
+                self._torch = after
 
         return restore
 
@@ -255,10 +267,12 @@ class PrivateGenerators:
     def keep_torch(self, torch: Any) -> None:
         """Keep the stream of a torch that was imported in the call that ends, and give the caller a fresh one."""
         generator = torch.default_generator
-        self._torch = generator.get_state()
+        after = generator.get_state()
         generator.seed()
-        if not torch.equal(self._torch, torch.Generator().manual_seed(self._torch_seed).get_state()):
+        if not torch.equal(after, torch.Generator().manual_seed(self._torch_seed).get_state()):
             self.drawn.add("torch")
+        if "torch" in self.drawn:
+            self._torch = after
 
 
 class _TorchWatch(importlib.abc.MetaPathFinder):

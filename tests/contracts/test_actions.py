@@ -9,7 +9,7 @@ from gymnasium import spaces
 import stretto
 from stretto.testing import check_same
 from tests.backends import every_backend
-from tests.worlds import CountTo, Echo, KeepsActions, makes
+from tests.worlds import CountTo, Crowd, Echo, KeepsActions, makes
 
 # A space, what is given for two slots, and the words that the refusal must have.
 REFUSED = {
@@ -63,6 +63,52 @@ def test_it_is_refused_with_slot_rule_and_value(case, options):
         with pytest.raises(stretto.InvalidAction, match=words):
             envs.send(actions)
         assert envs.get_attr("steps") == (0, 0)
+
+
+class BoxCrowd(Crowd):
+    """Its lions act with real numbers, its mice choose twice, its hare has parts."""
+
+    def __init__(self):
+        super().__init__()
+        self.possible_agents = [*self.possible_agents, "hare"]
+
+    def action_space(self, agent):
+        if agent == "hare":
+            return spaces.Dict({"leap": spaces.Discrete(3), "call": spaces.Text(3)})
+        return spaces.Box(-1, 1, (2,)) if agent.startswith("lion") else spaces.MultiDiscrete([3, 2])
+
+
+# Whose actions, what is given for two slots, and the words that the refusal must have.
+REFUSED_AGENTS = {
+    "too large": ("mouse_1", [[0, 0], [3, 0]], r"action of 'mouse_1' of slot 1 must be in MultiDiscrete.*got \[3 0\]"),
+    "too small": ("mouse_0", [[0, -1], [0, 0]], r"action of 'mouse_0' of slot 0 must be in .*got \[ 0 -1\]"),
+    "NaN": ("lion_1", [[0, 0], [0, np.nan]], r"action of 'lion_1' of slot 1 must be without NaN, got \[ 0. nan\]"),
+    "text": ("lion_0", [["a", "b"], ["c", "d"]], "actions of 'lion_0' must be numbers of type float32"),
+    "another shape": ("lion_1", np.zeros((2, 3)), r"actions of 'lion_1' must have shape \(2, 2\).*got shape \(2, 3\)"),
+    "one for all": ("lion_1", 0.0, r"actions of 'lion_1' must have shape \(2, 2\).*got shape \(\)"),
+    "a part too large": ("hare", {"leap": [0, 3], "call": "ab"}, r"action\['leap'\] of 'hare' of slot 1 must be"),
+    "a part too long": (
+        "hare",
+        {"leap": [0, 0], "call": ["a", "abcd"]},
+        r"action\['call'\] of 'hare' of slot 1 must be",
+    ),
+    "a part missing": ("hare", {"leap": [0, 0]}, r"\['call'\] of 'hare'"),
+    "nothing": ("lion_0", None, "'lion_0' is alive in slot 0 and has no action"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_AGENTS)
+@pytest.mark.parametrize("options", [{"backend": "serial"}, {"backend": "process", "workers": 2}], ids=str)
+def test_one_of_several_agents_is_refused_with_the_slot_and_the_agent(case, options):
+    agent, column, words = REFUSED_AGENTS[case]
+    with stretto.make_vec(BoxCrowd, 2, **options) as envs:
+        envs.reset(seed=0)
+        good = {each: envs.action_space(each).sample() for each in envs.possible_agents}
+        for act in (envs.step, envs.send):
+            with pytest.raises(stretto.InvalidAction, match=words):
+                act({**good, agent: column})
+        envs.step(good)
+        assert envs.get_attr("steps") == (1, 1)
 
 
 @pytest.mark.parametrize("case", ACCEPTED)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 import stretto
-from tests.backends import every_backend
-from tests.worlds import Crowd, Returns, makes
+from tests.backends import OPTIONS, every_backend
+from tests.worlds import Crowd, Drift, Returns, makes
 
 BOX = spaces.Box(-10, 10, (2,), np.float32)
 BYTES = spaces.Box(0, 255, (2,), np.uint8)
@@ -139,6 +141,106 @@ def test_a_missing_reward_is_refused_at_any_time(checks, options):
         with pytest.raises(stretto.InvalidOutput, match="a reward must be one real number, got None") as refused:
             envs.step([0, 0])
         assert refused.value.place.slot == 1
+
+
+@every_backend
+@pytest.mark.parametrize(
+    ("space", "checks"),
+    [(BOX, "first"), (BOX, "off"), (spaces.Discrete(3), "first")],
+    ids=["real numbers", "real numbers, unchecked", "a choice"],
+)
+def test_a_missing_observation_is_refused_at_any_time(space, checks, options):
+    world = [makes(Returns, 99, space=space), makes(Returns, 20, space=space, observation=None)]
+    with stretto.make_vec(world, 2, checks=checks, **options) as envs:
+        envs.reset(seed=0)
+        for _ in range(19):
+            envs.step([0, 0])
+        with pytest.raises(stretto.InvalidOutput, match=r"observation must be .*, got None") as refused:
+            envs.step([0, 0])
+        assert (refused.value.place.slot, refused.value.place.step) == (1, 20)
+
+
+@every_backend
+def test_a_missing_part_of_one_is_refused_at_any_time_with_its_name(options):
+    space = spaces.Dict({"eye": BOX, "ear": spaces.Tuple([BOX, spaces.Discrete(3)])})
+    observation = {"eye": np.zeros(2), "ear": (None, 0)}
+    world = [makes(ReturnsParts, 99, space=space), makes(ReturnsParts, 12, space=space, observation=observation)]
+    with stretto.make_vec(world, 2, **options) as envs:
+        envs.reset(seed=0)
+        for _ in range(11):
+            envs.step([0, 0])
+        with pytest.raises(stretto.InvalidOutput, match=r"observation\['ear'\]\[0\] must be numbers") as refused:
+            envs.step([0, 0])
+        assert refused.value.place.slot == 1
+
+
+@pytest.mark.parametrize("checks", ["first", "off"])
+def test_a_reset_that_returns_no_observation_is_refused_even_where_nothing_is_checked(checks):
+    with (
+        stretto.make_vec(makes(Returns, 0, observation=None), 2, backend="serial", checks=checks) as envs,
+        pytest.raises(stretto.InvalidOutput, match=r"got None.*while resetting \(slot 0"),
+    ):
+        envs.reset(seed=0)
+
+
+class HoldsALock(Drift):
+    """From step `at_step` on (0: at reset) its info holds what no pickle can."""
+
+    def __init__(self, at_step):
+        super().__init__(1000)
+        self.at_step = at_step
+        self.lock = threading.Lock()
+
+    def reset(self, *, seed=None, options=None):
+        observation, _ = super().reset(seed=seed, options=options)
+        return observation, self.info()
+
+    def move(self, action):
+        return *super().move(action)[:4], self.info()
+
+    def get(self, name):
+        return getattr(self, name)
+
+    def info(self):
+        return {"fine": "text", "kept": {"by": [self.lock]}} if self.steps >= self.at_step else {"fine": "text"}
+
+
+@pytest.mark.parametrize("at_step", [0, 2])
+@pytest.mark.parametrize("name", ["process", "process-isolated", "process-message"])
+def test_an_info_that_cannot_be_pickled_is_refused_with_slot_and_key(name, at_step):
+    # Slots 0 and 1 share a worker; the fault is not with the one that comes last.
+    with stretto.make_vec([makes(HoldsALock, step) for step in (at_step, 99, 99, 99)], 4, **OPTIONS[name]) as envs:
+
+        def play():
+            envs.reset(seed=5)
+            for _ in range(2):
+                envs.step([0, 0, 0, 0])
+
+        words = r"info\['kept'\]\['by'\]\[0\] of slot 0 is not: TypeError: cannot pickle '_thread.lock' object; leave it out"
+        with pytest.raises(stretto.InvalidOutput, match=words) as refused:
+            play()
+        assert (refused.value.place.slot, refused.value.place.seed) == (0, 5)
+
+
+@pytest.mark.parametrize("name", ["process", "process-isolated", "process-message"])
+def test_an_answer_that_cannot_be_pickled_says_whose_it_is(name):
+    with stretto.make_vec([makes(HoldsALock, 99), *[makes(Drift)] * 3], 4, **OPTIONS[name]) as envs:
+        for ask in (
+            lambda: envs.map(lambda env: getattr(env, "lock", None)),
+            lambda: envs.call_some([0], "get", "lock"),
+        ):
+            with pytest.raises(TypeError, match="cannot pickle '_thread") as failed:
+                ask()
+            assert failed.value.place.slot == 0
+        assert envs.map(lambda env: env.steps) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["serial", "thread"])
+def test_within_one_process_it_comes_through(name):
+    with stretto.make_vec(makes(HoldsALock, 0), 2, **OPTIONS[name]) as envs:
+        envs.reset(seed=5)
+        infos = envs.step([0, 0])[4]
+        assert infos["kept"]["by"][1][0] is envs.get_attr("lock")[1]
 
 
 class BadCrowd(Crowd):

@@ -85,6 +85,22 @@ def test_closing_after_an_interrupted_step_does_not_wait_for_it(options):
     assert time.monotonic() - began < 4.0
 
 
+@pytest.mark.parametrize("backend", ["thread", "process"])
+@pytest.mark.parametrize("many", ["workers", "worlds"])
+def test_nor_for_one_worker_after_the_other_nor_for_all_of_its_worlds(many, backend):
+    workers = 8 if many == "workers" else 2
+    isolate = {"isolate": True} if backend == "process" else {}
+    # All steps of a worker together take much longer than anybody should wait, each by itself does not.
+    with stretto.make_vec(partial(Slow, 0.5), 80, backend=backend, workers=workers, **isolate) as envs:
+        envs.reset(seed=0)
+        timer = interrupt_after(0.2)
+        with pytest.raises(KeyboardInterrupt):
+            envs.step(np.zeros(80, int))
+        timer.join()
+        began = time.monotonic()
+    assert time.monotonic() - began < 4.0
+
+
 @pytest.mark.parametrize("name", ["process-isolated", "process-message"])
 def test_interrupts_at_any_moment_leave_nothing_torn(name):
     """Interrupts at moments that differ by microseconds, then a reset: what comes after it is always the same."""

@@ -107,6 +107,26 @@ def test_lines_that_are_not_ended_are_heard_at_the_end(capfd, caplog):
     assert heard == ["[slot 0] ....."]
 
 
+def test_lines_of_several_slots_stay_whole_although_they_are_written_in_turn(capfd, caplog):
+    class Halves(Drift):
+        """Begins a line in one step and ends it in the next; the last one it never ends."""
+
+        def move(self, action: Any) -> Any:
+            seed = self.np_random_seed
+            print(f"begun by {seed}", end=" " if self.steps % 2 else f" and ended by {seed}\n", flush=True)
+            return super().move(action)
+
+    def go() -> None:
+        with stretto.make_vec(partial(Halves, 1000), 4, **ISOLATED) as envs:
+            envs.reset(seed=0)
+            for _ in range(5):
+                envs.step(np.zeros(4, int))
+
+    whole = [f"[slot {slot}] begun by {slot} begun by {slot} and ended by {slot}" for slot in range(4)]
+    last = [f"[slot {slot}] begun by {slot} " for slot in range(4)]
+    assert listen(go, capfd, caplog) == sorted([*whole, *whole, *last])
+
+
 def test_what_worlds_do_with_their_streams_works(capfd, caplog):
     class Handy(Drift):
         def move(self, action: Any) -> Any:

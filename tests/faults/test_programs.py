@@ -52,7 +52,9 @@ def use(**options):
         result = envs.step(np.ones(4, int))
     pids = set(envs.map(lambda env: os.getpid()))
     assert pids == set(envs.worker_pids) and os.getpid() not in pids
-    print(f"{result.rewards.sum():.12f}", *envs.worker_pids, flush=True)
+    # In one piece: of several threads, each has its line to itself.
+    sys.stdout.write(" ".join([f"{result.rewards.sum():.12f}", *map(str, envs.worker_pids)]) + "\\n")
+    sys.stdout.flush()
     return envs
 """
 

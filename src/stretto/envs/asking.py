@@ -52,6 +52,7 @@ class Asking:
         self._waiter = Waiter(self._bell, spin_seconds)
         self._native = NativeThreads()
         self._attach: Attach | None = None
+        self._early_restarts = 0  # of workers that died while they built their worlds, before there was a memory
         self._outputs: list[Output] = []
         self._traced = False  # the workers were told to trace, and not yet to stop
 
@@ -92,6 +93,8 @@ class Asking:
     def attach(self, message: Attach, memory: Memory) -> None:
         """Tell all workers, also those that are started later, where the arrays are; `memory` can then restore them."""
         self._attach, self.memory = message, memory
+        for _ in range(self._early_restarts):
+            memory.restarted()
         self.settle([self.ask(member, lambda w: w.send(message), "attaching", "start") for member in self.members])
 
     # ---- asking and waiting ----
@@ -259,8 +262,9 @@ class Asking:
     def _seconds_left(self) -> float:
         now, least = time.monotonic(), LONGEST_SLEEP_SECONDS
         for member in self.members:
-            if not member.inline and member.requests and member.requests[0].timeout is not None:
-                least = min(least, member.since + member.requests[0].timeout - now)
+            if not member.inline and member.requests:
+                ends = _ends(member, member.requests[0])
+                least = least if ends is None else min(least, ends - now)
         return max(least, 0.0)
 
     def _check_progress(self) -> None:
@@ -272,15 +276,15 @@ class Asking:
             seen = (int(words[DONE]), int(words[POSITION]), int(words[BEAT]))
             if seen != member.seen:
                 member.seen, member.since = seen, now
+            request = member.requests[0]
+            ends = _ends(member, request)
+            if ends is None or now <= ends:
                 continue
-            timeout = member.requests[0].timeout
-            if timeout is None or now - member.since <= timeout:
-                continue
-            if member.worker.waits():
+            if request.until is None and member.worker.waits():
                 member.since = now
                 continue
             in_a_thread = member.worker.pid is None
-            self._replace(member, hung_after=timeout)
+            self._replace(member, hung_after=request.timeout or 0.0)
             if in_a_thread:
                 for other in self.members:  # they may have waited for this one
                     other.since = time.monotonic()
@@ -383,3 +387,10 @@ class Asking:
             member.worker.kill()
             member.worker = None
         self.remote = [m.worker for m in self.members if m.worker is not None and not m.inline]
+
+
+def _ends(member: Member, request: Request) -> float | None:
+    """Return when a member's request has taken too long, unless there is progress before that; `None`: never."""
+    if request.until is not None:
+        return request.until
+    return None if request.timeout is None else member.since + request.timeout

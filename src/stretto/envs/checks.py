@@ -11,7 +11,11 @@ from stretto.envs.layout import Leaf, SpaceLayout
 from stretto.errors import InvalidOutput, Place
 
 FIRST_STEPS = 8
-"""How many calls of each slot `checks="first"` looks at."""
+"""How many calls of each slot `checks="first"` looks at.
+
+Later ones are written as numpy converts them: a number fills an array, and a `None` in a list becomes NaN. An
+observation, or a part of one, that is `None` itself is refused at any time: looking costs nothing that could be measured.
+"""
 
 
 def check_observation(layout: SpaceLayout, value: Any, place: Place) -> None:

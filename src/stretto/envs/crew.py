@@ -51,7 +51,9 @@ class Crew(Asking):
         worker = member.worker
         assert worker is not None
         place = self._place(member)
-        stack = worker.stack() if hung_after is not None else ""
+        # Asking for a stack takes up to half a second, and nobody is told of a step that is let go.
+        told_of = hung_after is not None and (not self._letting_go or member.requests[0].doing == CLOSING)
+        stack = worker.stack() if told_of else ""
         ended = worker.last_words()
         self._advance(member)
         if member.worker is None:  # what it had still said was that it cannot be set up
@@ -76,7 +78,9 @@ class Crew(Asking):
             if hung_after is not None:
                 asked[0].hung = True
             member.restarts += 1
-            if self.memory is not None:
+            if self.memory is None:
+                self._early_restarts += 1
+            else:
                 self.memory.restarted()
             member.lost_because = None if self.limits.on_crash == "replay" else told.partition("\n")[0]
             self._discard(member)
@@ -245,7 +249,7 @@ class Crew(Asking):
                 worker.forget_requests()
             self._record_what_is_under_way(member, worker)
             for request in member.requests:
-                request.timeout = BUSY_SECONDS
+                request.until = time.monotonic() + BUSY_SECONDS
             member.since = time.monotonic()
             stops.append(self.ask(member, Worker.stop, CLOSING, "reset"))
         try:

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from stretto.budget import Lease
 from stretto.envs import messages
+from stretto.envs.alone import Alone
 from stretto.envs.crew import Crew
 from stretto.envs.infos import InfoJoin, Infos, merge
 from stretto.envs.layout import Array
@@ -50,6 +51,7 @@ class Engine:
         self._stuck: str | None = _NOT_RESET
         self._closed: str | None = None
         self._lease = lease
+        self.alone = Alone()
         self._parts = [slice(member.first, member.first + member.count) for member in crew.members]
         self._members = [member for member in crew.members for _ in member.slots]
         self._step_all = [_signal(STEP_ALL + buffer) for buffer in (0, 1)]
@@ -235,29 +237,32 @@ class Engine:
 
     def ask_all(self, message: object, doing: str) -> tuple[Any, ...]:
         """Send all workers the same message and return one result a slot."""
-        self.check_idle()
-        return tuple(value for part in self.crew.tell(lambda _: message, doing, "step") for value in part)
+        with self.alone:
+            self.check_idle()
+            return tuple(value for part in self.crew.tell(lambda _: message, doing, "step") for value in part)
 
     def set_attr(self, name: str, values: Mapping[int, Any]) -> None:
         """Set an attribute in the worlds of the slots that have a value."""
-        self.check_idle()
-        self.crew.tell(
-            lambda m: messages.SetAttr(name, {slot: values[slot] for slot in m.slots if slot in values}),
-            f"setting {name!r}",
-            "step",
-        )
-        self.state.history.attribute_set(name, values)
+        with self.alone:
+            self.check_idle()
+            self.crew.tell(
+                lambda m: messages.SetAttr(name, {slot: values[slot] for slot in m.slots if slot in values}),
+                f"setting {name!r}",
+                "step",
+            )
+            self.state.history.attribute_set(name, values)
 
     def set_tasks(self, tasks: TaskSource | Sequence[Any]) -> None:
         """Use another source of tasks for all episodes that begin from now on."""
-        self.check_idle()
-        state = self.state
-        if not state.has_tasks:
-            raise UsageError("tasks can be replaced only where there are some; pass tasks=... to make_vec")
-        state.set_tasks(tasks)
-        if self._stuck is None:
-            ahead = state.tasks_ahead(self.everyone)
-            self.crew.tell(lambda m: messages.NextTasks({s: ahead[s] for s in m.slots}), "taking tasks", "step")
+        with self.alone:
+            self.check_idle()
+            state = self.state
+            if not state.has_tasks:
+                raise UsageError("tasks can be replaced only where there are some; pass tasks=... to make_vec")
+            state.set_tasks(tasks)
+            if self._stuck is None:
+                ahead = state.tasks_ahead(self.everyone)
+                self.crew.tell(lambda m: messages.NextTasks({s: ahead[s] for s in m.slots}), "taking tasks", "step")
 
     def check_open(self) -> None:
         if self._closed:
@@ -308,6 +313,7 @@ class Engine:
 
     def disown(self) -> None:
         """Let a process that was forked off keep its hands off the workers: they are its parent's."""
+        self.alone.inside = 0  # whichever thread that was, it is not in this process
         if self.crew.remote:
             self._closed = "the workers of this vector environment belong to the process that this one was forked from"
 

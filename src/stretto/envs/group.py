@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from stretto.adapters.gymnasium import StepFunction
 from stretto.adapters.worlds import native
-from stretto.envs.checks import check_scalars
+from stretto.envs.checks import check_observation, check_scalars
 from stretto.envs.infos import Entry, pack
 from stretto.envs.layout import Array, SpaceLayout, Target, same_space
 from stretto.envs.messages import Extras, Origin, ResetSlot
@@ -113,6 +113,8 @@ class EnvGroup:
         for how in plans:
             i = how.slot - self.first
             observation, info = self.reset_slot(how)
+            if observation is None:
+                self.refuse(observation)
             rows.target[i] = observation
             rows.rewards[i] = 0.0
             rows.terminated[i] = rows.truncated[i] = False
@@ -165,6 +167,8 @@ class EnvGroup:
         for i, step, action in zip(indices, steps, actions, strict=True):
             progress[0] = i + 1
             observation, reward, terminated, truncated, info = step(action)
+            if observation is None:
+                self.refuse(observation)
             add(reward)
             if terminated or truncated:
                 rows.terminated[i] = bool(terminated)
@@ -183,6 +187,15 @@ class EnvGroup:
         # Many worlds write every observation into one array of theirs, and the reset would overwrite the last.
         self._entries.append((self.first + i, {"final_obs": copy.deepcopy(observation), "final_info": info}))
         return self.slots[i].autoreset()
+
+    def turn_to(self, slot: int) -> Place:
+        """Be at another slot, of which something is to be said, and say where that is."""
+        self._move_on(slot - self.first, self._doing)
+        return self.place()
+
+    def refuse(self, observation: Any) -> None:
+        """Raise because the world that the group is at observed nothing, or a part of it is `None`."""
+        check_observation(self.layout, observation, self.place())
 
     def _blame_reward(self, indices: Sequence[int], rewards: list[Any]) -> None:
         for i, reward in zip(indices, rewards, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -25,18 +26,22 @@ FIXED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A part of a space that is no Dict and no Tuple; `fixed` if every value of it takes the same bytes."""
+    """A part of a space that is no Dict and no Tuple; `fixed` if every value of it takes the same bytes.
+
+    `agent` is whose it is, where only one of several agents is meant.
+    """
 
     path: tuple[Any, ...]
     space: spaces.Space[Any]
     fixed: bool
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    agent: str | None = None
 
     @property
     def name(self) -> str:
         """How a person calls it; empty for the whole value."""
-        return "".join(f"[{key!r}]" for key in self.path)
+        return "".join(f"[{key!r}]" for key in self.path) + (f" of {self.agent!r}" if self.agent is not None else "")
 
     def get(self, value: Any) -> Any:
         """Return this part of a value of the whole space."""
@@ -60,9 +65,9 @@ def leaves(space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterator[Lea
 class SpaceLayout:
     """The leaves of a space, and how values are taken apart into arrays and put together again."""
 
-    def __init__(self, space: spaces.Space[Any]) -> None:
+    def __init__(self, space: spaces.Space[Any], agent: str | None = None) -> None:
         self.space = space
-        self.leaves = list(leaves(space))
+        self.leaves = [dataclasses.replace(leaf, agent=agent) for leaf in leaves(space)]
         self.fixed = [leaf for leaf in self.leaves if leaf.fixed]
         self.loose = [leaf for leaf in self.leaves if not leaf.fixed]
 
@@ -70,10 +75,16 @@ class SpaceLayout:
         """Return the shapes of the arrays that hold `count` values, one a fixed leaf."""
         return [((count, *leaf.shape), leaf.dtype) for leaf in self.fixed]
 
-    def target(self, arrays: Sequence[Array], put_loose: Callable[[int, int, Any], None]) -> Target:
+    def target(
+        self,
+        arrays: Sequence[Array],
+        put_loose: Callable[[int, int, Any], None],
+        refuse: Callable[[Any], None] = lambda _: None,
+    ) -> Target:
         """Return what `target[i] = value` writes a value into row `i` of the arrays with.
 
-        Loose leaves go to `put_loose(leaf number, i, value)`. The most common space, one fixed leaf, gets the array
+        Loose leaves go to `put_loose(leaf number, i, value)`; a value of which a part is `None`, which numpy would take
+        for NaN, goes to `refuse(value)`. The most common space, one fixed leaf, gets the array
         itself: any function around it would cost 1% of a CartPole step and more.
         """
         if len(self.leaves) == 1 and self.fixed and not self.fixed[0].path:
@@ -82,6 +93,7 @@ class SpaceLayout:
             [(array, _getter(leaf)) for array, leaf in zip(arrays, self.fixed, strict=True)],
             [(number, _getter(leaf)) for number, leaf in enumerate(self.loose)],
             put_loose,
+            refuse,
         )
 
     def batch(self, arrays: Sequence[Array], objects: Sequence[Sequence[Any]]) -> Any:
@@ -122,12 +134,16 @@ class _Composite:
         fixed: list[tuple[Array, Callable[[Any], Any]]],
         loose: list[tuple[int, Callable[[Any], Any]]],
         put_loose: Callable[[int, int, Any], None],
+        refuse: Callable[[Any], None],
     ) -> None:
-        self._fixed, self._loose, self._put_loose = fixed, loose, put_loose
+        self._fixed, self._loose, self._put_loose, self._refuse = fixed, loose, put_loose, refuse
 
     def __setitem__(self, i: int, value: Any) -> None:
         for array, get in self._fixed:
-            array[i] = get(value)
+            part = get(value)
+            if part is None:
+                self._refuse(value)
+            array[i] = part
         for number, get in self._loose:
             self._put_loose(number, i, get(value))
 

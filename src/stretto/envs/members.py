@@ -28,7 +28,11 @@ class Limits:
 
 @dataclass(slots=True)
 class Request:
-    """Something asked of a member; `issue` asks again if the worker has to be replaced."""
+    """Something asked of a member; `issue` asks again if the worker has to be replaced.
+
+    It may take `timeout` seconds without a sign of progress; where there is a time `until` which it is waited for, no
+    progress makes that later.
+    """
 
     member: Member
     issue: Issue
@@ -39,6 +43,7 @@ class Request:
     finished: bool = False
     internal: bool = False
     hung: bool = False
+    until: float | None = None
     value: Any = None
     error: BaseException | None = None
 

@@ -18,7 +18,7 @@ from stretto.envs.actions import ActionGate
 from stretto.envs.calls import WorldCalls
 from stretto.envs.copies import copiers
 from stretto.envs.engine import Engine
-from stretto.envs.layout import FIXED, Array
+from stretto.envs.layout import FIXED, Array, SpaceLayout
 from stretto.envs.messages import Built
 from stretto.envs.state import Options
 from stretto.envs.vector import chosen_slots, slot_seeds
@@ -107,47 +107,67 @@ class MultiAgentVectorEnv(WorldCalls):
     ) -> tuple[AgentBatch, dict[str, Any]]:
         """Reset all environments, or those where `options["reset_mask"]` is true."""
         slots, options = chosen_slots(options, self.num_envs)
-        infos = self._engine.reset(slot_seeds(seed, self.num_envs), options, slots)
-        value = self._value()
-        self.mask = self._by_agent(value["alive"])
-        return self._observations(value), infos
+        with self._engine.alone:
+            infos = self._engine.reset(slot_seeds(seed, self.num_envs), options, slots)
+            value = self._value()
+            self.mask = self._by_agent(value["alive"])
+            return self._observations(value), infos
 
     def step(self, actions: Mapping[str, Any]) -> MultiAgentStep:
         """Step every environment. `actions[agent]` has a row for each; agents alive nowhere may be left out."""
         engine = self._engine
-        engine.check_steppable()
-        admitted = self._gate.admit(self._packed(actions, engine.everyone), engine.everyone)
-        infos = engine.step(admitted)
-        value = self._value()
-        self._keep_what_ended(value, infos)
-        self.mask = self._by_agent(value["alive"])
-        return MultiAgentStep(*self._told(value), infos)
+        with engine.alone:
+            engine.check_steppable()
+            infos = engine.step(self._admitted(actions, engine.everyone))
+            value = self._value()
+            self._keep_what_ended(value, infos)
+            self.mask = self._by_agent(value["alive"])
+            return MultiAgentStep(*self._told(value), infos)
 
     def send(self, actions: Mapping[str, Any], ids: Sequence[int] | Array | None = None) -> None:
         """Let some environments (default: all) step, and return at once; `recv` gives the results.
 
         `actions[agent]` has a row for each of `ids`; agents alive in none of them may be left out. See `VectorEnv.send`.
         """
-        slots = self._engine.check_ids(ids)
-        self._engine.send(self._gate.admit(self._packed(actions, slots), slots), slots)
+        with self._engine.alone:
+            slots = self._engine.check_ids(ids)
+            self._engine.send(self._admitted(actions, slots), slots)
 
     def recv(self, ready: int | None = None, *, ordered: bool = False) -> MultiAgentReady:
         """Return the steps of the first `ready` environments to finish (default: all that were sent).
 
         `mask` then has the new rows of these environments. See `VectorEnv.recv`.
         """
-        slots, infos = self._engine.recv(ready, ordered)
-        observed, _, _, crashed = self._engine.gather(slots)
-        value = _ended_where(crashed, observed)
-        self._keep_what_ended(value, infos)
-        alive = self.mask.blocks[0].copy()
-        alive[slots] = value["alive"]
-        self.mask = self._by_agent(alive)
-        return MultiAgentReady(*self._told(value), infos, np.array(slots, np.int64))
+        with self._engine.alone:
+            slots, infos = self._engine.recv(ready, ordered)
+            observed, _, _, crashed = self._engine.gather(slots)
+            value = _ended_where(crashed, observed)
+            self._keep_what_ended(value, infos)
+            alive = self.mask.blocks[0].copy()
+            alive[slots] = value["alive"]
+            self.mask = self._by_agent(alive)
+            return MultiAgentReady(*self._told(value), infos, np.array(slots, np.int64))
 
     def _told(self, value: dict[str, Any]) -> tuple[AgentBatch, AgentBatch, AgentBatch, AgentBatch]:
         reward, terminated, truncated = (self._by_agent(value[name]) for name in ("reward", "terminated", "truncated"))
         return self._observations(value), reward, terminated, truncated
+
+    def _admitted(self, actions: Mapping[str, Any], slots: Sequence[int]) -> list[Any]:
+        """Return the actions as arrays, checked block by block: only a refusal has to find out whose fault it is."""
+        try:
+            return self._gate.admit(self._packed(actions, slots), slots)
+        except (InvalidAction, KeyError, IndexError, TypeError, ValueError):
+            self._blame_agent(actions, slots)
+            raise
+
+    def _blame_agent(self, actions: Mapping[str, Any], slots: Sequence[int]) -> None:
+        for agent in self.possible_agents:
+            if actions.get(agent) is not None:
+                gate = ActionGate(SpaceLayout(self.single_action_space(agent), agent))
+                try:
+                    gate.admit(actions[agent], slots)
+                except InvalidAction as refused:
+                    raise refused from None
 
     def _packed(self, actions: Mapping[str, Any], slots: Sequence[int]) -> tuple[Any, ...]:
         """Lay the actions by agent into one block a kind."""
@@ -163,7 +183,7 @@ class MultiAgentVectorEnv(WorldCalls):
         return tuple(
             _stack(
                 kind.action_space,
-                [actions[agent] if agent in actions else self._absent(agent, slots) for agent in kind.agents],
+                [self._absent(agent, slots) if actions.get(agent) is None else actions[agent] for agent in kind.agents],
                 len(slots),
             )
             for kind in self.kinds

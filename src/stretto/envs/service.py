@@ -13,7 +13,9 @@ from stretto.envs.group import EnvGroup, Rows
 from stretto.envs.layout import Array, SpaceLayout
 from stretto.envs.messages import Attach, Built, Extras
 from stretto.envs.restoring import Restorer
+from stretto.envs.sending import BlamingMail, parts_of, unpicklable
 from stretto.envs.slot import GroupSettings, Maker
+from stretto.errors import InvalidOutput
 from stretto.workers.base import Port, Start
 from stretto.workers.control import BEAT, POSITION
 
@@ -85,6 +87,9 @@ class GroupService:
         self._port = port
         self._group = EnvGroup(makers, first, settings, port.index, port.words[POSITION : POSITION + 1])
         port.place = self._group.place
+        if port.crosses_processes:
+            port.mail = BlamingMail(port.mail, self._blame)
+        self._asked: Sequence[int] = ()
         self._group.build()
         env = self._group.slots[0].env
         self._observations = self._group.layout
@@ -111,13 +116,14 @@ class GroupService:
                 indices = [how.slot - group.first for how in slots]
                 return self._told(group.reset(slots, self._rows[buffer]), buffer, indices)
             case messages.Call(name, args, kwargs, slots):
-                chosen = (i for i in group.everyone if slots is None or group.first + i in slots)
-                return group.call(name, args, kwargs, chosen)
+                self._asked = [i for i in group.everyone if slots is None or group.first + i in slots]
+                return group.call(name, args, kwargs, self._asked)
             case messages.SetAttr(name, values):
                 for slot, value in values.items():
                     group.set_attr(name, slot - group.first, value)
                 return None
             case messages.MapWorlds(function):
+                self._asked = group.everyone
                 return group.map(function)
             case messages.NextTasks(tasks):
                 for slot, by_episode in tasks.items():
@@ -149,6 +155,25 @@ class GroupService:
             extras = extras or Extras()
             extras.objects, self._changed = self._changed, []
         return extras
+
+    def _blame(self, answer: object, error: Exception) -> None:
+        """Find out which slot's part of an answer cannot be sent, and be at that slot."""
+        if isinstance(answer, Extras):
+            for slot, name, value in parts_of(answer, self._observations):
+                found = unpicklable(name, value)
+                if found is not None:
+                    part, why = found
+                    place = self._group.turn_to(slot)
+                    raise InvalidOutput(
+                        f"what a world returns must be picklable where it runs in another process, and {part} of slot {slot} "
+                        f"is not: {type(why).__name__}: {why}; leave it out, or use backend='serial' or 'thread' ({place})",
+                        place,
+                    ) from error
+        elif isinstance(answer, list):
+            for i, value in zip(self._asked, answer, strict=False):
+                if unpicklable("", value) is not None:
+                    self._group.turn_to(self._group.first + i)
+                    return
 
     def _take_actions(self, rows: slice) -> Any:
         assert self._buffers is not None
@@ -194,7 +219,7 @@ class GroupService:
         b = self._buffers
         self._rows = [
             Rows.of(
-                self._observations.target(b.observations[k], self._put_loose),
+                self._observations.target(b.observations[k], self._put_loose, group.refuse),
                 b.rewards[k],
                 b.terminated[k],
                 b.truncated[k],

@@ -16,7 +16,7 @@ from stretto.envs.checks import FIRST_STEPS, check_observation, check_scalars
 from stretto.envs.layout import SpaceLayout
 from stretto.envs.messages import Origin, ResetSlot
 from stretto.errors import InvalidOutput, Place, ResetNeeded
-from stretto.seeding import PrivateGenerators, SeedTree, episode_seed
+from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree, episode_seed
 
 RECORD_EVERY, RECORD_SECONDS, RECORD_SHARE = 2_000, 1.0, 50
 """When the next episode is a point to restore the slot from: after so many steps or seconds, whichever come first.
@@ -91,8 +91,11 @@ class Slot:
         if self._settings.global_rng == "shared":
             self.env = as_world(self._maker())
         else:
-            probation = 1 << 62 if self._settings.global_rng == "private" else PROBATION_CALLS
-            self._guard = PrivateGenerators(SeedTree(0).child("construct", self.number), probation)
+            tree = SeedTree(0).child("construct", self.number)
+            if self._settings.global_rng == "private":  # nobody need watch what it draws from
+                self._guard = PrivateGenerators(tree, 0, GLOBAL_GENERATORS)
+            else:
+                self._guard = PrivateGenerators(tree, PROBATION_CALLS)
             self.env = as_world(self._guard.run(self._maker))
         self._settled = False
         self.install()

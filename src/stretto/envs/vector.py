@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Sequence
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -83,24 +84,33 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         After a failure this is how to go on: workers that were given up are started anew.
         """
         slots, options = chosen_slots(options, self.num_envs)
-        infos = self._engine.reset(slot_seeds(seed, self.num_envs), options, slots)
-        return self._observations(), infos
+        with self._engine.alone:
+            infos = self._engine.reset(slot_seeds(seed, self.num_envs), options, slots)
+            return self._observations(), infos
 
     def step(self, actions: Any) -> StepResult:
         """Step every environment and return the batch of what they gave."""
         tracing = trace.active
         began = 0 if tracing is None else time.monotonic_ns()
-        engine = self._engine
-        engine.check_steppable()
-        state = engine.state
-        infos = engine.step(self._gate.admit(actions, engine.everyone))
-        buffer, b = state.buffer, state.buffers
-        rewards, terminated, truncated = b.rewards[buffer], b.terminated[buffer], b.truncated[buffer]
-        if self._copy:
-            rewards, terminated, truncated = rewards.copy(), terminated.copy(), truncated.copy()
+        engine, me = self._engine, get_ident()
+        alone = engine.alone
+        if alone.inside and alone.inside != me:
+            alone.refuse()
+        alone.inside = me
+        try:
+            engine.check_steppable()
+            state = engine.state
+            infos = engine.step(self._gate.admit(actions, engine.everyone))
+            buffer, b = state.buffer, state.buffers
+            rewards, terminated, truncated = b.rewards[buffer], b.terminated[buffer], b.truncated[buffer]
+            if self._copy:
+                rewards, terminated, truncated = rewards.copy(), terminated.copy(), truncated.copy()
+            observations = self._observations()
+        finally:
+            alone.inside = 0
         if tracing is not None:
             tracing.add("step", began)
-        return StepResult(self._observations(), rewards, terminated, truncated, infos)
+        return StepResult(observations, rewards, terminated, truncated, infos)
 
     def _observations(self) -> Any:
         state = self._engine.state
@@ -132,8 +142,9 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         The first call moves the caller's own share of the environments into a worker, so that the caller stays free.
         With the serial backend there is no other worker: the steps are done in `recv`.
         """
-        slots = self._engine.check_ids(ids)
-        self._engine.send(self._gate.admit(actions, slots), slots)
+        with self._engine.alone:
+            slots = self._engine.check_ids(ids)
+            self._engine.send(self._gate.admit(actions, slots), slots)
 
     def recv(self, ready: int | None = None, *, ordered: bool = False) -> ReadyResult:
         """Return the steps of the first `ready` environments to finish (default: all that were sent).
@@ -144,8 +155,9 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         Raises:
             WorkerDied: if a worker exited and could not be recovered.
         """
-        slots, infos = self._engine.recv(ready, ordered)
-        observations, rewards, terminated, truncated = self._engine.gather(slots)
+        with self._engine.alone:
+            slots, infos = self._engine.recv(ready, ordered)
+            observations, rewards, terminated, truncated = self._engine.gather(slots)
         return ReadyResult(observations, rewards, terminated, truncated, infos, np.array(slots, np.int64))
 
     def separate_infos(self) -> None:

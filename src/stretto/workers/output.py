@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, TextIO
@@ -20,12 +21,20 @@ _STANDARD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__)
 
 
 class _Forwarder(io.TextIOBase):
-    """Stands for `sys.stdout` or `sys.stderr` in a worker; sends whole lines."""
+    """Stands for `sys.stdout` or `sys.stderr` in a worker; sends whole lines.
+
+    What a slot has begun to write waits for the end of its line, whatever other slots write meanwhile; a line that is
+    never ended is sent, as one of its own, when the worker ends. It is lost if the worker dies, unless a replay writes
+    it again. What runs in the caller's own process (its share of the worlds, threads) writes into its streams directly,
+    as all of its code does.
+    """
 
     encoding = "utf-8"
 
     def __init__(self, port: Port, kind: str, plain: TextIO) -> None:
-        self._port, self._kind, self._plain, self._line = port, kind, plain, ""
+        self._port, self._kind, self._plain = port, kind, plain
+        self._unended: dict[int | None, str] = {}
+        self._lock = threading.RLock()  # a world's own threads may print
 
     def writable(self) -> bool:
         return True
@@ -39,11 +48,15 @@ class _Forwarder(io.TextIOBase):
         return self._plain.buffer
 
     def write(self, text: str) -> int:
-        *lines, self._line = (self._line + text).split("\n")
-        if lines:
-            self._send("\n".join(lines) + "\n")
-        if len(self._line) > _LONGEST_LINE:
-            self.finish()
+        slot = self._port.place().slot
+        with self._lock:
+            whole, newline, rest = (self._unended.pop(slot, "") + text).rpartition("\n")
+            if newline:
+                self._send(whole, slot)
+            if len(rest) > _LONGEST_LINE:
+                self._send(rest, slot)
+            elif rest:
+                self._unended[slot] = rest
         return len(text)
 
     def flush(self) -> None:
@@ -51,13 +64,13 @@ class _Forwarder(io.TextIOBase):
         pass
 
     def finish(self) -> None:
-        """Send a line that was begun and not ended."""
-        if self._line:
-            self._send(self._line + "\n")
-            self._line = ""
+        """Send the lines that were begun and not ended."""
+        while self._unended:
+            slot, line = self._unended.popitem()
+            self._send(line, slot)
 
-    def _send(self, text: str) -> None:
-        _send(self._port, self._kind, text)
+    def _send(self, lines: str, slot: int | None) -> None:
+        _send(self._port, self._kind, f"{lines}\n", slot)
 
 
 class _LogForwarder(logging.Handler):
@@ -66,7 +79,7 @@ class _LogForwarder(logging.Handler):
         self._port = port
 
     def emit(self, record: logging.LogRecord) -> None:
-        _send(self._port, "log", _portable(record))
+        _send(self._port, "log", _portable(record), self._port.place().slot)
 
 
 def _portable(record: logging.LogRecord) -> logging.LogRecord:
@@ -83,9 +96,9 @@ def _portable(record: logging.LogRecord) -> logging.LogRecord:
     return logging.makeLogRecord(fields)
 
 
-def _send(port: Port, kind: str, content: Any) -> None:
+def _send(port: Port, kind: str, content: Any, slot: int | None) -> None:
     if not port.muted:
-        port.send(Output(kind, content, port.place().slot, port.serving))
+        port.send(Output(kind, content, slot, port.serving))
 
 
 def log_levels() -> dict[str, int]:
@@ -114,7 +127,7 @@ def forward_output(port: Port, levels: Mapping[str, int]) -> Callable[[], None]:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        _send(port, "warning", (str(message), category, filename, lineno))
+        _send(port, "warning", (str(message), category, filename, lineno), port.place().slot)
 
     warnings.showwarning = show
 

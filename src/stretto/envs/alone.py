@@ -1,0 +1,38 @@
+"""Alone: a vector environment is used by one thread at a time, and a second one is told so."""
+
+from __future__ import annotations
+
+from threading import get_ident
+from typing import NoReturn
+
+from stretto.errors import UsageError
+
+
+class Alone:
+    """Stands around each call: `with alone`.
+
+    Not a lock: nobody waits, and whoever comes while another thread is inside gets an error instead of its results.
+    `inside` is that thread, 0 if there is none. Between looking at it and setting it no other thread can run, as long
+    as no function is called there. A step, where the two functions below would cost 0.2 µs, does the same by hand.
+    """
+
+    __slots__ = ("inside",)
+
+    def __init__(self) -> None:
+        self.inside = 0
+
+    def __enter__(self) -> None:
+        me = get_ident()
+        if self.inside and self.inside != me:
+            self.refuse()
+        self.inside = me
+
+    def __exit__(self, *_: object) -> None:
+        self.inside = 0
+
+    def refuse(self) -> NoReturn:
+        """Raise because another thread is inside."""
+        raise UsageError(
+            "a vector environment can be used by one thread at a time, and another thread is in the middle of a call; let "
+            "them take turns, or make a vector environment for each"
+        )

@@ -1,0 +1,72 @@
+"""Private copies of the global generators: exact, and kept only where something was drawn from them."""
+
+from __future__ import annotations
+
+import pickle
+import random
+
+import numpy as np
+import pytest
+
+import stretto
+from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree
+from tests.worlds import GlobalDrift
+
+TREE = SeedTree(7).child("a world")
+
+
+def nothing() -> None:
+    """Draw from no generator."""
+
+
+def test_a_world_that_draws_from_none_keeps_only_seeds_while_it_is_watched():
+    guard = PrivateGenerators(TREE, probation=16)
+    guard.run(nothing)
+    assert guard.on_probation
+    assert len(pickle.dumps(guard.state())) < 500  # a state of any generator takes thousands of bytes
+
+
+@pytest.mark.parametrize("idle_calls", [0, 1, 5])
+def test_its_stream_begins_at_its_seed_however_late_it_draws(idle_calls):
+    guard, alone = PrivateGenerators(TREE, probation=16), random.Random(TREE.child("random").entropy())
+    for _ in range(idle_calls):
+        guard.run(nothing)
+    drawn = [guard.run(random.gauss, 0.0, 1.0) for _ in range(20)]
+    assert drawn == [alone.gauss(0.0, 1.0) for _ in range(20)]
+    assert guard.drawn == {"random"}
+
+
+@pytest.mark.parametrize("draws_before", [0, 1])
+@pytest.mark.parametrize("draw", [random.random, np.random.standard_normal], ids=["random", "numpy"])
+def test_a_state_continues_the_streams_whether_or_not_anything_was_drawn(draw, draws_before):
+    one = PrivateGenerators(TREE, probation=16)
+    for _ in range(draws_before):
+        one.run(draw)
+    other = PrivateGenerators(SeedTree(8), probation=16)
+    other.run(draw)
+    other.set_state(pickle.loads(pickle.dumps(one.state())))
+    assert [one.run(draw) for _ in range(3)] == [other.run(draw) for _ in range(3)]
+
+
+def test_seeded_anew_it_begins_anew():
+    guard = PrivateGenerators(TREE, probation=16)
+    first = guard.run(random.random)
+    guard.run(random.random)
+    guard.reseed(TREE)
+    assert guard.run(random.random) == first
+
+
+def test_one_whose_draws_are_known_beforehand_is_not_watched_and_draws_the_same():
+    watched, known = PrivateGenerators(TREE, 1 << 62), PrivateGenerators(TREE, 0, GLOBAL_GENERATORS)
+    for draw in (random.random, np.random.standard_normal, np.random.random, random.random):
+        assert watched.run(draw) == known.run(draw)
+    assert watched.drawn == {"random", "numpy"}
+
+
+def test_auto_and_private_give_the_same_steps():
+    runs = []
+    for how in ("auto", "private"):
+        with stretto.make_vec(GlobalDrift, 3, backend="serial", global_rng=how) as envs:
+            envs.reset(seed=4)
+            runs.append([envs.step(np.zeros(3, int)).observations.tobytes() for _ in range(40)])
+    assert runs[0] == runs[1]
