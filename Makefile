@@ -2,7 +2,7 @@
 
 VENV ?= .venv
 BENCHMARK ?= benchmarks/vector_envs.py
-PYTEST_ARGS ?= -n 2
+PYTEST_ARGS ?= -n 2 --dist worksteal
 DEMO ?= build/demo
 
 # The first interpreter that runs and is new enough: a name on PATH may belong to a version that is not installed.

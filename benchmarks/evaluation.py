@@ -212,8 +212,8 @@ def strategies(rounds: int) -> list[Bar]:
 
 def network(rounds: int) -> list[Bar]:
     """Compare one `step_batch` for 16 agents with 16 calls of `step`."""
-    from stretto.policies.neural import Neural
     from stretto.policies.loading import reset_policy
+    from stretto.policies.neural import Neural
 
     world = spec_of(16, 256)
     policy = Neural(world)

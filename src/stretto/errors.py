@@ -28,8 +28,10 @@ StrettoWarning (UserWarning)
 from __future__ import annotations
 
 import sys
+import traceback
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,23 @@ class PolicyError(StrettoError):
 
 
 class PolicyFailed(PolicyError):
-    """A policy raised; the cause is in the traceback."""
+    """A policy raised; `raised` is the name of what it raised and the text of its traceback, in whichever process."""
+
+    def __init__(self, message: str, policy: int, agent: str, raised: tuple[str, str] | None = None) -> None:
+        super().__init__(message, policy, agent)
+        self._raised = raised
+
+    @property
+    def raised(self) -> tuple[str, str]:
+        """The class and the traceback of what the policy raised."""
+        if self._raised is None:
+            cause = self.__cause__ or self
+            self._raised = type(cause).__name__, "".join(traceback.format_exception(cause))
+        return self._raised
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A cause is not pickled with an exception.
+        return type(self), (self.args[0], self.policy, self.agent, self.raised)
 
 
 class PolicyOverdue(PolicyError):

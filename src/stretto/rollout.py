@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 import traceback
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,10 +15,21 @@ import numpy as np
 
 from stretto.adapters.episodes import EpisodeWorld
 from stretto.core import AgentId, Observation
-from stretto.errors import PolicyError, PolicyLost, PolicyOverdue, StrettoError
+from stretto.errors import (
+    PolicyError,
+    PolicyFailed,
+    PolicyLost,
+    PolicyOverdue,
+    StrettoError,
+    WorkerDied,
+    WorldHung,
+)
 from stretto.policies.runners import Runner
 from stretto.policies.troupe import Question, Role
 from stretto.seeding import PrivateGenerators, SeedTree
+
+GRACE_SECONDS = 10.0
+"""For how long an answer is waited for after the deadline: transport is not charged, and a busy machine is slow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +52,24 @@ class Deadline:
     """How long an agent may take for a step, and for how long it may exceed that in an episode, all in all.
 
     Only time that its policy computes is charged. Where that is used up the mission's `default_action` is taken, and
-    without one the episode is forfeited.
+    without one the episode is forfeited. A policy in another process that takes `hang_seconds` for a step is ended.
     """
 
     action_seconds: float | None = None
     overage_seconds: float = 0.0
     default_action: Any = None
     has_default: bool = False
+    hang_seconds: float | None = None
+
+    @property
+    def end_seconds(self) -> float | None:
+        """After how long a policy is ended, where that can be done: one that is merely slow should answer by then."""
+        if self.action_seconds is None:
+            return self.hang_seconds
+        allowed = self.action_seconds + self.overage_seconds
+        if self.hang_seconds is None:
+            return allowed + GRACE_SECONDS
+        return max(allowed, min(self.hang_seconds, allowed + GRACE_SECONDS))
 
 
 @dataclass(slots=True)
@@ -94,7 +118,7 @@ class _Game:
         began = time.perf_counter()
         try:
             return self.guard.run(function, *args) if self.guard.needed else function(*args)
-        except Exception as error:  # noqa: BLE001  whatever a world raises is its result
+        except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a world raises is its result
             self.fail(error, "world")
             return None
         finally:
@@ -102,15 +126,34 @@ class _Game:
 
     def fail(self, error: BaseException, whose: str, policy: int | None = None, agent: AgentId | None = None) -> None:
         """End the episode without a result."""
-        cause = error.__cause__ if isinstance(error, PolicyError) and error.__cause__ is not None else error
         message = str(error) if isinstance(error, StrettoError) else f"the {whose} raised {error!r}"
-        text = "".join(traceback.format_exception(cause))
-        lost = isinstance(error, PolicyLost)
-        self.played.trouble = Trouble(type(cause).__name__, message, text, policy, agent, self.played.steps, lost)
+        kind, text = type(error).__name__, "".join(traceback.format_exception(error))
+        if isinstance(error, PolicyFailed):
+            kind, text = error.raised
+        self.played.trouble = Trouble(kind, message, text, policy, agent, self.played.steps)
+        self.observations = {}
+
+    def lose(self, error: BaseException, limit_seconds: float | None) -> None:
+        """End the episode without a result, because a process in which policies ran died or hung."""
+        policy, agent = (error.policy, error.agent) if isinstance(error, PolicyLost) else (None, None)
+        whose = "a process of the policies" if agent is None else f"the process of agent {agent}'s policy"
+        cause = error.__cause__ if isinstance(error, PolicyLost) and error.__cause__ is not None else error
+        message, text = how_lost(whose, cause, limit_seconds)
+        self.played.trouble = Trouble("PolicyLost", message, text, policy, agent, self.played.steps, lost=True)
         self.observations = {}
 
 
-def play(
+def how_lost(what: str, error: BaseException, limit_seconds: float | None) -> tuple[str, str]:
+    """Say in a sentence how a process was lost, and all that is known of it. Neither depends on the clock."""
+    if isinstance(error, WorldHung):
+        within = "" if limit_seconds is None else f" for {limit_seconds:g} s"
+        stack = re.sub(r"(?m)^((?:Current t|T)hread) 0x[0-9a-f]+", r"\1", error.stack)
+        return f"{what} gave no sign of life{within} and was ended", stack or "its Python stack is not known"
+    told = str(error).partition(" died: ")[2] or str(error)
+    return f"{what} died: {told.partition(chr(10))[0]}", told
+
+
+def play(  # noqa: PLR0913  every choice has a name and a default here
     worlds: Sequence[EpisodeWorld],
     runner: Runner,
     plans: Sequence[EpisodePlan],
@@ -119,10 +162,11 @@ def play(
     deadline: Deadline | None = None,
     watch: bool = False,
     on_step: Callable[[int], None] | None = None,
+    loading: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> list[Played]:
     """Play an episode in each world, all in step, until the last one is over; `on_step` hears of each step.
 
-    With `watch`, digests of every step are kept.
+    With `watch`, digests of every step are kept. `loading` is entered while the agents' policies are made.
 
     Raises:
         PolicyError: if a policy failed while it acted for several episodes at once, so that nobody knows for which.
@@ -131,7 +175,7 @@ def play(
     games = [_Game(world, plan, limits.overage_seconds) for world, plan in zip(worlds, plans, strict=True)]
     try:
         for game in games:
-            _begin(game, runner, alone=len(games) == 1)
+            _begin(game, runner, loading, alone=len(games) == 1)
         while running := [game for game in games if game.observations]:
             _step(running, runner, limits, watch=watch)
             for game in running:
@@ -141,27 +185,38 @@ def play(
                 on_step(sum(len(game.observations) for game in games))
     finally:
         for game in games:
-            runner.end(game.plan.episode)
+            # A process that died has forgotten the episode already.
+            with suppress(PolicyLost, WorkerDied, WorldHung):
+                runner.end(game.plan.episode)
     for game in games:
         if game.played.trouble is None:
             game.played.statistics = game.call(game.world.statistics) or {}
     return [game.played for game in games]
 
 
-def _begin(game: _Game, runner: Runner, *, alone: bool) -> None:
+def _begin(game: _Game, runner: Runner, loading: Callable[[], AbstractContextManager[None]], *, alone: bool) -> None:
     plan = game.plan
     roles = [
         Role(plan.episode, agent, policy, plan.tree.child("policy", agent)) for agent, policy in plan.policies.items()
     ]
     try:
-        runner.begin(roles)
-    except PolicyError as error:
+        with loading():
+            runner.begin(roles)
+    except (PolicyError, WorkerDied, WorldHung) as error:
         if not alone:
             raise
-        game.fail(error, "policy", error.policy, error.agent)
+        _blame(game, error, None)
         return
     game.observations = game.call(game.world.reset, plan.seed, plan.options) or {}
     game.played.rewards = dict.fromkeys(game.observations, 0.0)
+
+
+def _blame(game: _Game, error: StrettoError, limit_seconds: float | None) -> None:
+    """End an episode because of what its policies did."""
+    if isinstance(error, PolicyError) and not isinstance(error, PolicyLost):
+        game.fail(error, "policy", error.policy, error.agent)
+    else:
+        game.lose(error, limit_seconds)
 
 
 def _step(running: list[_Game], runner: Runner, limits: Deadline, *, watch: bool) -> None:
@@ -171,17 +226,19 @@ def _step(running: list[_Game], runner: Runner, limits: Deadline, *, watch: bool
         for game in running
         for agent, observation in game.observations.items()
     ]
-    limit = limits.action_seconds
-    if limit is not None:
-        limit += max(max(game.left.values(), default=0.0) for game in running)
     began = time.perf_counter()
     try:
-        runner.ask(questions, limit)
+        runner.ask(questions, limits.end_seconds)
         replies = iter(runner.replies())
-    except PolicyError as error:
+    except (PolicyError, WorkerDied, WorldHung) as error:
         if len(running) > 1:
             raise
-        running[0].fail(error, "policy", error.policy, error.agent)
+        _blame(running[0], error, limits.end_seconds)
+        return
+    except SystemExit as error:  # of a policy: it must not end the program that evaluates it
+        if len(running) > 1:
+            raise
+        running[0].fail(error, "policy")
         return
     share = (time.perf_counter() - began) / len(running)
     for game in running:
@@ -231,6 +288,7 @@ def _in_time(game: _Game, agent: AgentId, seconds: float, limits: Deadline) -> b
     game.played.overdue[agent] = game.played.overdue.get(agent, 0) + 1
     if not limits.has_default:
         policy = game.plan.policies[agent]
-        told = f"agent {agent} took {seconds:.3f} s for a step, and had {limits.action_seconds:g} s"
+        told = f"agent {agent} took longer for a step than the {limits.action_seconds:g} s that it has"
+        told += f", and {limits.overage_seconds:g} s more in an episode" if limits.overage_seconds else ""
         game.fail(PolicyOverdue(told, policy, agent), "policy", policy, agent)
     return False

@@ -1,4 +1,4 @@
-"""`stretto eval` and what belongs to it, as a user runs them: another process, its two streams and its exit code."""
+"""`stretto eval` and what belongs to it: the two streams, and the exit code; in another process where that may matter."""
 
 from __future__ import annotations
 
@@ -6,43 +6,61 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
+from stretto.cli.app import main
+
 STRETTO = [sys.executable, "-m", "stretto"]
 QUICK = ["-e", "3", "-s", "15"]
 
 
-def run(*arguments: str, folder: Path | None = None, columns: int = 80) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": str(columns)}
-    return subprocess.run(
-        [*STRETTO, *arguments], capture_output=True, text=True, timeout=100, env=environment, check=False, cwd=folder
-    )
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+@pytest.fixture
+def call(capsys, monkeypatch, tmp_path) -> Callable[..., Done]:
+    """Run a command in this process, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run_here(*arguments: str) -> Done:
+        code = main(list(arguments))
+        return Done(code, *capsys.readouterr())
+
+    return run_here
+
+
+def test_the_lines_that_people_know_work_as_they_stand_and_so_does_one_without_processes(call):
+    lines = [
         "eval -m foundry_1 -p random --cogs 4 --parallel-policy",
         "eval -m foundry_1 -p random --episodes 10 --jobs 4",
         "eval -m foundry_1 -p random --cogs 4 --episodes 10 --jobs 4 --parallel-policy",
-    ],
-)
-def test_the_lines_that_people_know_work_as_they_stand(line):
-    done = run(*line.split(), "--steps", "5")
-    assert done.returncode == 0, done.stderr
-    assert "foundry_1" in done.stdout
+        "eval -m foundry_1 -p random --jobs 0",
+    ]
+    done = [call(*line.split()) for line in lines]
+    assert [one.returncode for one in done] == [0, 0, 0, 0], [one.stderr for one in done]
+    assert "foundry_1  random  10" in done[0].stdout
+    # All but the last column, the speed.
+    assert len({tuple(line.rpartition(" ")[0].rstrip() for line in one.stdout.splitlines()) for one in done}) == 1
 
 
-def test_json_yaml_and_csv_are_all_that_stdout_has_and_say_the_same():
+def test_json_yaml_and_csv_are_all_that_stdout_has_and_say_the_same(call):
     def printed(how):
-        done = run("eval", "-m", "gym:CartPole-v1", "-p", "random", "-p", "noop", *QUICK, "--format", how)
+        done = call("eval", "-m", "gym:CartPole-v1", "-p", "random", "-p", "noop", *QUICK, "--format", how)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -54,24 +72,28 @@ def test_json_yaml_and_csv_are_all_that_stdout_has_and_say_the_same():
     assert len(list(csv.DictReader(io.StringIO(printed("csv"))))) == 6
 
 
-def test_the_table_fits_and_progress_goes_elsewhere():
-    done = run("eval", "-m", "foundry_*", "-p", "random", "-p", "gatherer", "-e", "2", "-s", "3")
+def test_the_table_fits(call):
+    done = call("eval", "-m", "foundry_*", "-p", "random", "-p", "gatherer", "-e", "2", "-s", "3")
     assert done.returncode == 0, done.stderr
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
-    assert done.stdout.count("gatherer") == 6
-    assert "20 of 20 episodes" in done.stderr
-    assert "episodes" not in run("eval", "-m", "foundry_1", "-p", "random", *QUICK, "--quiet").stderr
+    assert done.stdout.count(" gatherer ") == 6
 
 
-def test_a_folder_has_records_summary_report_and_films(tmp_path):
+def test_a_folder_has_records_summary_report_and_films(call, tmp_path):
     out = tmp_path / "run"
-    done = run("eval", "-m", "foundry_1", "-p", "random", *QUICK, "--out", str(out), "--video", "1")
+    done = call("eval", "-m", "foundry_1", "-p", "random", *QUICK, "--out", str(out), "--video", "1")
     assert done.returncode == 0, done.stderr
     names = {path.name for path in out.iterdir()}
     assert {"episodes.jsonl", "episodes.csv", "summary.json", "report.html", "videos"} <= names
     assert not any(name.startswith(".") or "partial" in name for name in names)
     assert [path.name for path in (out / "videos").iterdir()] == ["foundry_1-random-0.gif"]
-    again = run("eval", "-m", "foundry_1", "-p", "random", *QUICK, "--out", str(out))
+    (tmp_path / "brief.py").write_text(
+        "def act(observation):\n    return 1 if observation['self'][-1] < 0.02 else None\n"
+    )
+    failed = call("eval", "-m", "foundry_1", "-p", "brief.py:act", *QUICK, "--out", "failed", "--video", "1")
+    assert failed.returncode == 1
+    assert [path.name for path in Path("failed/videos").iterdir()] == ["foundry_1-brief.py_act-0.gif"]
+    again = call("eval", "-m", "foundry_1", "-p", "random", *QUICK, "--out", str(out))
     assert again.returncode == 2
     assert "--resume" in again.stderr
 
@@ -82,24 +104,26 @@ def without_timing(path: Path) -> list[str]:
 
 
 SLOW = """
+import os
 import time
 from stretto.core import AgentPolicy
 
 class Slow(AgentPolicy):
     def step(self, observation):
-        time.sleep(0.02)
+        time.sleep(float(os.environ.get("SECONDS_A_STEP", "0")))
         return int(self.rng.integers(2))
 """
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
-def test_one_that_is_ended_can_be_gone_on_with_and_gives_what_it_would_have_given(end, tmp_path):
+def test_one_that_is_ended_can_be_gone_on_with_and_gives_what_it_would_have_given(call, end, tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
     what = ["eval", "-m", "gym:CartPole-v1", "-p", "slow.py:Slow", "-e", "12", "-s", "20", "-j", "2", "--quiet"]
-    whole = run(*what, "--out", "whole", folder=tmp_path)
+    whole = call(*what, "--out", "whole")
     assert whole.returncode == 0, whole.stderr
+    slow = {**os.environ, "SECONDS_A_STEP": "0.02"}
     process = subprocess.Popen(
-        [*STRETTO, *what, "--out", "cut"], cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [*STRETTO, *what, "--out", "cut"], env=slow, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     journal = tmp_path / "cut" / "episodes.partial.jsonl"
     while not journal.exists() or journal.read_text().count("\n") < 3:
@@ -114,53 +138,34 @@ def test_one_that_is_ended_can_be_gone_on_with_and_gives_what_it_would_have_give
         assert "slow.py:Slow" in output  # what is finished
     done = journal.read_text().count("\n")
     assert 3 <= done < 12
-    resumed = run("eval", "--resume", "cut", "--quiet", folder=tmp_path)
+    resumed = call("eval", "--resume", "cut", "--quiet")
     assert resumed.returncode == 0, resumed.stderr
     assert without_timing(tmp_path / "cut/episodes.jsonl") == without_timing(tmp_path / "whole/episodes.jsonl")
 
 
-def test_only_the_same_evaluation_can_be_gone_on_with(tmp_path):
-    run("eval", "-m", "foundry_1", "-p", "random", *QUICK, "--out", "run", folder=tmp_path)
-    done = run("eval", "-m", "foundry_1", "-p", "random", *QUICK, "--seed", "1", "--resume", "run", folder=tmp_path)
+def test_only_the_same_evaluation_can_be_gone_on_with(call, tmp_path):
+    call("eval", "-m", "foundry_1", "-p", "random", *QUICK, "--out", "run")
+    done = call("eval", "-m", "foundry_1", "-p", "random", *QUICK, "--seed", "1", "--resume", "run")
     assert done.returncode == 2
     assert "seed was 0" in done.stderr
-    assert run("eval", "--resume", "nowhere", folder=tmp_path).returncode == 2
+    assert call("eval", "--resume", "nowhere").returncode == 2
 
 
-FAULTY = """
-def act(observation):
-    if observation[0] > 0.02:
-        raise ValueError("too far to the right")
-    return 0
-"""
-
-
-def test_what_failed_is_shown_with_a_command_that_shows_it_again(tmp_path):
-    (tmp_path / "faulty.py").write_text(FAULTY)
-    done = run("eval", "-m", "gym:CartPole-v1", "-p", "faulty.py:act", *QUICK, "-e", "8", folder=tmp_path)
-    assert done.returncode == 1
-    assert "too far to the right" in done.stdout
-    command = next(line.partition("again: ")[2] for line in done.stdout.splitlines() if "again: " in line)
-    again = run(*command.split()[1:], "--format", "json", folder=tmp_path)
-    assert again.returncode == 1
-    (record,) = json.loads(again.stdout)["episodes"]
-    assert "too far to the right" in record["failure"]["traceback"]
-
-
-def test_missions_policies_and_what_a_mission_is_are_listed():
-    missions, policies = run("missions"), run("policies")
+def test_missions_policies_and_what_a_mission_is_are_listed(call):
+    missions, policies = call("missions"), call("policies")
     assert all(f"foundry_{i}" in missions.stdout for i in range(1, 6))
     assert all(name in policies.stdout for name in ("random", "noop", "gatherer", "planner", "neural"))
     assert all(len(line) <= 80 for done in (missions, policies) for line in done.stdout.splitlines())
-    described = run("describe", "foundry_1", "-c", "2")
+    described = call("describe", "foundry_1", "-c", "2")
     assert "cog_0, cog_1" in described.stdout
     assert "Discrete" in described.stdout
 
 
-def test_an_episode_can_be_watched():
-    done = run("play", "foundry_1", "-p", "gatherer", "-s", "3")
+def test_an_episode_can_be_watched(call):
+    done = call("play", "foundry_1", "-p", "gatherer", "-s", "3")
     assert done.returncode == 0, done.stderr
-    assert "step 3: cog_0 does" in done.stdout
+    assert re.search(r"step 3: cog_0 does (wait|north|east|south|west|mine|charge|craft), cog_1", done.stdout)
+    assert "step 2: agent_0 does 0" in call("play", "gym:CartPole-v1", "-p", "noop", "-s", "2").stdout
 
 
 UNREPRODUCIBLE = """
@@ -190,16 +195,16 @@ class Restless:
 """
 
 
-def test_worlds_and_policies_that_are_not_reproducible_are_found_and_told_apart(tmp_path):
+def test_worlds_and_policies_that_are_not_reproducible_are_found_and_told_apart(call, tmp_path):
     (tmp_path / "mine.py").write_text(UNREPRODUCIBLE)
-    world = run("verify", "mine.py:World", "-p", "noop", folder=tmp_path)
+    world = call("verify", "mine.py:World", "-p", "noop")
     assert world.returncode == 1
     assert "step 4" in world.stdout
     assert "the world steps differently" in world.stdout
-    policy = run("verify", "gym:CartPole-v1", "-p", "mine.py:Restless", "-e", "6", folder=tmp_path)
+    policy = call("verify", "gym:CartPole-v1", "-p", "mine.py:Restless", "-e", "6")
     assert policy.returncode == 1
     assert "its policy does" in policy.stdout
-    good = run("verify", "foundry_1", "-p", "random", "-s", "10", "-e", "2", folder=tmp_path)
+    good = call("verify", "foundry_1", "-p", "random", "-s", "10", "-e", "2")
     assert good.returncode == 0, good.stdout + good.stderr
     assert "every bit" in good.stdout
 
@@ -215,23 +220,83 @@ def test_worlds_and_policies_that_are_not_reproducible_are_found_and_told_apart(
         ("eval -m foundry_1 -p random --failed never", "exclude or worst"),
         ("eval -m foundry_1 -p random -j many", "whole number or 'auto'"),
         ("eval -m nothing.yaml -p random", "readable YAML"),
+        ("eval -m foundry_1 -p random --out /proc/nothing", "can be written to"),
+        ("eval -m foundry_1 -p random --video 2", "add --out DIR"),
+        ("eval -m foundry_1 -p random --only -1", "from 0 on, got -1"),
+        ("eval -m foundry_1 -p random --episode 3", "--episodes"),
+        ("eval -m pz:json -p random", "no function or class in json"),
+        ("play foundry_* -p random", "one mission is played"),
+        ("evl", "Did you mean 'eval'? See: stretto --help"),
     ],
 )
-def test_bad_input_gets_one_sentence(line, told):
-    done = run(*line.split())
+def test_bad_input_gets_one_sentence(call, line, told):
+    done = call(*line.split())
     assert done.returncode == 2
     assert told in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_missions_can_stand_in_a_file(tmp_path):
+BROKEN = """
+import gymnasium
+
+class Team:
+    def __init__(self, world):
+        raise RuntimeError("no weights")
+    def agent_policy(self, agent): ...
+
+class World(gymnasium.Env):
+    def __init__(self):
+        raise OSError("no display")
+"""
+
+
+@pytest.mark.parametrize("jobs", ["0", "1"])
+@pytest.mark.parametrize(
+    ("mission", "policy", "told", "frames"),
+    [
+        (
+            "foundry_1",
+            "broken.py:Team",
+            "RuntimeError: no weights",
+            'line 6, in __init__\n    raise RuntimeError("no w',
+        ),
+        ("broken.py:World", "random", "OSError: no display", 'line 11, in __init__\n    raise OSError("no display")'),
+        ("foundry_1", "worse.py:Team", "SyntaxError: ", "line 1\n    def (\n"),
+    ],
+)
+def test_what_users_code_raises_before_anything_is_played_is_told_without_our_frames(
+    call, tmp_path, mission, policy, told, frames, jobs
+):
+    (tmp_path / "broken.py").write_text(BROKEN)
+    (tmp_path / "worse.py").write_text("def (")
+    done = call("eval", "-m", mission, "-p", policy, "-j", jobs, "--quiet")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"stretto: code of a mission or a policy raised {told}")
+    assert frames in done.stderr
+    assert "stretto/" not in done.stderr
+
+
+@pytest.mark.parametrize("words", [["describe"], ["play", "-p", "random"], ["verify", "-p", "random"]], ids=str)
+def test_so_it_is_by_the_other_commands(call, tmp_path, words):
+    (tmp_path / "broken.py").write_text(BROKEN)
+    done = call(*words, "broken.py:World")
+    assert done.returncode == 1
+    told = done.stderr.partition("stretto: ")[2]
+    assert told.startswith("code of a mission or a policy raised OSError: no display")
+    assert "stretto/" not in told
+
+
+def test_missions_can_stand_in_a_file(call, tmp_path):
     (tmp_path / "missions.yaml").write_text(
         "- {mission: foundry_1, name: small, cogs: 2, steps: 4, variants: [rich]}\n- mission: gym:CartPole-v1\n"
     )
-    done = run("eval", "-m", "missions.yaml", "-p", "random", "-e", "2", "--format", "json", folder=tmp_path)
+    done = call("eval", "-m", "missions.yaml", "-p", "random", "-e", "2", "--format", "json")
     assert done.returncode == 0, done.stderr
     records = json.loads(done.stdout)["episodes"]
     assert {record["mission"] for record in records} == {"small", "gym:CartPole-v1"}
     assert {record["steps"] for record in records if record["mission"] == "small"} == {4}
     (tmp_path / "bad.yaml").write_text("mission: mine.py:World\n")
-    assert "--allow-import" in run("eval", "-m", "bad.yaml", "-p", "random", folder=tmp_path).stderr
+    for words in (["eval", "-m"], ["describe"], ["play"], ["verify"]):
+        done = call(*words, "bad.yaml", *([] if words == ["describe"] else ["-p", "random"]))
+        assert "--allow-import" in done.stderr
+        assert done.returncode == 2

@@ -106,24 +106,45 @@ class Faulty(MultiAgentPolicy):
 
 
 class Sleeping(MultiAgentPolicy):
-    """Waits before it acts."""
+    """Waits before it acts: always or in step `at` alone, for all agents or for `who` alone."""
 
-    def __init__(self, world: WorldSpec, seconds: float = 0.05) -> None:
+    def __init__(self, world: WorldSpec, seconds: float = 0.05, who: str = "", at: int | None = None) -> None:
         super().__init__(world)
-        self.seconds = seconds
+        self.seconds, self.who, self.at = seconds, who, at
 
     class Agent(_Some):
         seconds = 0.0
+        at: int | None = None
 
         def step(self, observation: Any) -> Any:
-            time.sleep(self.seconds)
+            if self.at in (None, self.count):
+                time.sleep(self.seconds)
             self.count += 1
             return self.by(self.count)
 
     def agent_policy(self, agent: str) -> AgentPolicy:
         made = self.Agent(_own(self.world, agent))
-        made.seconds = self.seconds
+        made.seconds = self.seconds if self.who in ("", agent) else 0.0
+        made.at = self.at
         return made
+
+
+class Fixed(MultiAgentPolicy):
+    """Acts as `Sleeping` does, but for one agent, which always does the same."""
+
+    def __init__(self, world: WorldSpec, who: str = "", action: int = 0) -> None:
+        super().__init__(world)
+        self.who, self.action = who, action
+
+    class Agent(AgentPolicy):
+        def __init__(self, action: int) -> None:
+            self.action = action
+
+        def step(self, observation: Any) -> Any:
+            return self.action
+
+    def agent_policy(self, agent: str) -> AgentPolicy:
+        return self.Agent(self.action) if agent == self.who else Sleeping.Agent(_own(self.world, agent))
 
 
 def _own(world: WorldSpec, agent: str) -> Any:

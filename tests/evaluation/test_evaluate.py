@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 
+import gymnasium
 import pytest
 
 from stretto.errors import UsageError
@@ -70,32 +72,25 @@ def test_a_policy_that_raises_fails_its_episodes_and_no_others(jobs):
     assert (failure.kind, failure.policy, failure.agent, failure.step) == ("ValueError", "bad", "agent_0", 2)
     assert "had enough" in failure.traceback
     assert "act_up" in failure.traceback
-    assert f"--only {failed[0].episode}" in failure.reproduce
+    assert f"only=[{failed[0].episode}]" in failure.reproduce
     # What failed is left out for all.
     for summary in report.summary.by_mission:
         assert summary.episodes == 8 - len(failed)
 
 
-@pytest.mark.parametrize("strategy", ["sequential", "processes"])
-def test_a_policy_that_dies_is_tried_again_and_nothing_differs(strategy, tmp_path):
-    calm = PolicySpec("p", Faulty, {"how": "die", "share": 0.0})
-    wild = PolicySpec("p", Faulty, {"how": "die", "share": 0.5, "folder": str(tmp_path)})
-    for number in range(2):
-        (tmp_path / str(number)).touch()
-    expected = evaluate("gym:CartPole-v1", calm, episodes=8, steps=10, jobs=0)
-    report = evaluate("gym:CartPole-v1", wild, episodes=8, steps=10, jobs=2, strategy=strategy)
-    assert not list(tmp_path.iterdir())
-    assert results(report) == results(expected)
-    assert sum(record.timing["attempts"] for record in report.records) > 8
+@pytest.mark.parametrize(("jobs", "strategy"), [(1, "sequential"), (2, "threads"), (0, "processes")])
+def test_what_a_policy_raised_is_told_the_same_wherever_it_ran(jobs, strategy):
+    bad = PolicySpec("bad", Faulty, {"how": "raise", "share": 0.3})
+    options = {"cogs": 3, "episodes": 4, "steps": 6}
 
+    def told(report):
+        # How to play it again names the strategy; all else must be the same.
+        return [record.failure for record in report.records]
 
-def test_one_that_dies_every_time_fails_after_three_attempts_and_others_go_on():
-    bad = PolicySpec("bad", Faulty, {"how": "die", "share": 0.3})
-    report = evaluate("gym:CartPole-v1", [bad, Stateful], episodes=6, steps=10, jobs=2)
-    failed = [record for record in report.records if record.failure is not None]
-    assert failed
-    assert {record.label for record in failed} == {"bad"}
-    assert all("3 times" in record.failure.message for record in failed)
+    expected = evaluate("foundry_1", [bad, Stateful], jobs=0, strategy="sequential", **options)
+    report = evaluate("foundry_1", [bad, Stateful], jobs=jobs, strategy=strategy, **options)
+    assert any(told(expected))
+    assert told(report) == told(expected)
 
 
 def test_policies_can_play_together_in_proportion():
@@ -119,8 +114,40 @@ def test_policies_can_play_together_in_proportion():
         ({"policies": ["random", "random"]}, "different names"),
         ({"missions": "gym:Nothing-v0"}, "Nothing"),
         ({"missions": "gym:CartPole-v1", "cogs": 3}, "--cogs"),
+        ({"action_timeout_ms": 0}, "more than 0, got 0"),
+        ({"overage_ms": -1}, "at least 0, got -1"),
+        ({"hang_seconds": float("nan")}, "more than 0, got nan"),
     ],
 )
 def test_bad_input_gets_one_sentence(options, told):
     with pytest.raises(UsageError, match=told):
         evaluate(**{"missions": "gym:CartPole-v1", "policies": "random", **options})
+
+
+class Leaving(gymnasium.Env):
+    """Calls sys.exit() in its third step."""
+
+    observation_space = action_space = gymnasium.spaces.Discrete(5)
+
+    def reset(self, *, seed=None, options=None):
+        self.count = 0
+        return 0, {}
+
+    def step(self, action):
+        self.count += 1
+        if self.count == 3:
+            sys.exit(4)
+        return self.count, 1.0, False, False, {}
+
+
+def leaves(observation):
+    return sys.exit(4)
+
+
+@pytest.mark.parametrize("jobs", [0, 1])
+def test_sys_exit_ends_an_episode_and_not_the_evaluation(jobs):
+    by_world = evaluate(Leaving, "random", episodes=2, steps=5, jobs=jobs)
+    by_policy = evaluate("gym:CartPole-v1", ["random", leaves], episodes=2, steps=5, jobs=jobs)
+    assert [record.failure.kind for record in by_world.records] == ["SystemExit"] * 2
+    assert [record.failure.step for record in by_world.records] == [2, 2]
+    assert [record.failure and record.failure.kind for record in by_policy.records] == [None] * 2 + ["SystemExit"] * 2

@@ -12,10 +12,11 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+import stretto
 from stretto.errors import UsageError
 from stretto.evaluation.html import MOST_FAILURES, MOST_POINTS
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
-from stretto.evaluation.report import HEADINGS, Report, short_number, shorten
+from stretto.evaluation.report import Report, short_number, shorten
 
 MISSIONS = ["small", "large <wide>", "far & away"]
 LABELS = ["<script>alert(1)</script>", "random", "b" * 60]
@@ -190,11 +191,25 @@ def test_a_table_of_episodes_has_a_column_for_everything_and_no_reward_for_what_
 
 def test_rows_fit_80_columns_and_end_with_all_missions_together():
     rows = made().rows()
-    widths = [max(map(len, column)) for column in zip(HEADINGS, *rows, strict=True)]
+    widths = [max(map(len, column)) for column in zip(made().headings(), *rows, strict=True)]
     assert sum(widths) + 2 * (len(widths) - 1) <= 80
     assert [row[0] for row in rows[-3:]] == ["all"] * 3
     assert rows[1][:2] == ("small", "random")
     assert len(rows) == 3 * 3 + 3
+
+
+def test_rows_have_all_that_is_known_of_a_policy_on_a_mission():
+    def one(episode, **others):
+        given = {"rewards": {"x": 1.0, "y": 2.0}, "policies": {}, "timing": {"seconds": 0.5}, **others}
+        return EpisodeRecord("m", "a", episode, 0, 50, **given)
+
+    well = Report.of([one(0), one(1)], {})
+    assert well.headings() == ("mission", "policy", "n", "reward", "IQM [95%]", "steps", "steps/s")
+    assert well.rows() == [("m", "a", "2", "1.50", "1.50 [1.50, 1.50]", "50.0", "100")]
+    late = EpisodeFailure("PolicyOverdue", "late", "a", "x", 3, "", "")
+    badly = Report.of([one(0, overdue={"x": 2}), one(1), one(2, overdue={"y": 1}, failure=late)], {})
+    assert badly.headings()[-2:] == ("late", "failed")
+    assert badly.rows()[0][-2:] == ("3", "1")
 
 
 def test_rows_of_one_mission_are_not_repeated_for_all():
@@ -322,3 +337,12 @@ def test_a_page_comes_out_of_whatever_a_game_rewards(rewards, tmp_path):
         assert len(report.rows()) == (2 if rewards else 0)
         report.save(tmp_path)
         assert len(Report.load(tmp_path).records) == len(records)
+
+
+def test_a_report_prints_as_its_table_and_shows_itself_in_a_line():
+    report = stretto.evaluate("gym:CartPole-v1", ["random", "noop"], episodes=2, steps=5, jobs=0)
+    lines = str(report).splitlines()
+    assert len(lines) == 3
+    assert lines[0].split()[:2] == ["mission", "policy"]
+    assert all(len(line) <= 80 for line in lines)
+    assert repr(report) == "<Report of 4 episodes, 1 missions, 2 policies; print it for a table>"

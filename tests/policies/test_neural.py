@@ -11,8 +11,9 @@ from gymnasium import spaces
 
 from stretto.core import WorldSpec
 from stretto.errors import InvalidSpace, UsageError
+from stretto.policies.loading import load_policy
 from stretto.policies.neural import HIDDEN, Neural, read_safetensors
-from stretto.policies.spec import load_policy, parse_policy
+from stretto.policies.spec import parse_policy
 
 torch = pytest.importorskip("torch")
 

@@ -15,7 +15,9 @@ from gymnasium import spaces
 from stretto.core import AgentPolicy, MultiAgentPolicy, WorldSpec
 from stretto.errors import UsageError
 from stretto.policies.builtin import Random
-from stretto.policies.spec import PolicySpec, known_policies, load_policy, parse_policy, reset_policy
+from stretto.policies.known import known_policies
+from stretto.policies.loading import load_policy, reset_policy
+from stretto.policies.spec import PolicySpec, parse_policy
 
 WORLD = WorldSpec(
     ("ann", "bob"), dict.fromkeys(("ann", "bob"), spaces.Discrete(9)), dict.fromkeys(("ann", "bob"), spaces.Discrete(9))
@@ -223,7 +225,7 @@ def test_a_file_is_found_by_a_worker_in_another_folder(walker_file, tmp_path_fac
     program = """
         import pickle, sys
         from stretto.core import WorldSpec
-        from stretto.policies.spec import load_policy
+        from stretto.policies.loading import load_policy
         spec = pickle.loads(sys.stdin.buffer.read())
         print(load_policy(spec, WorldSpec(("ann",), {}, {})).agent_policy("ann").step(1))
     """
@@ -428,7 +430,8 @@ def test_listing_imports_neither_our_policies_nor_torch():
     program = """
         import sys
         import stretto
-        from stretto.policies.spec import known_policies, parse_policy
+        from stretto.policies.known import known_policies
+        from stretto.policies.spec import parse_policy
         assert all(policy.summary for policy in known_policies().values())
         parse_policy("neural")
         heavy = {"torch", "stretto.policies.builtin", "stretto.policies.neural", "stretto.policies.foundry"}

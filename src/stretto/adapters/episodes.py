@@ -53,6 +53,12 @@ def as_episodes(env: Any) -> EpisodeWorld:
         return _Turns(env)
     if hasattr(env, "possible_agents") and hasattr(env, "step") and not hasattr(env, "agent_iter"):
         return _Parallel(env)
+    if hasattr(env, "begin_turn"):
+        members = {name for name in (*TurnWorld.__annotations__, *vars(TurnWorld)) if not name.startswith("_")}
+        missing = ", ".join(sorted(name for name in members if not hasattr(env, name)))
+        raise UsageError(
+            f"a TurnWorld must have all of its members from the start, and {type(env).__name__} lacks {missing}"
+        )
     raise UsageError(
         f"a mission must make a gymnasium.Env, a PettingZoo parallel environment or a TurnWorld, got {type(env).__name__}"
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import gymnasium
@@ -12,10 +14,10 @@ import typer
 import stretto
 from stretto.cli.bench import bench
 from stretto.cli.evaluation import evaluate_command
+from stretto.cli.options import BAD_USAGE, DONE, FAILED, INTERRUPTED
 from stretto.cli.playing import describe_command, missions_command, play_command, policies_command, verify_command
+from stretto.cli.text import say, users_frames
 from stretto.errors import StrettoError, UsageError
-
-DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 
 # Typer either brings a copy of click or uses the one installed; its errors are reached through the one it exports.
 _BadCommandLine: Any = typer.BadParameter.__base__
@@ -57,21 +59,35 @@ def _root(
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code: 0 done, 1 something failed, 2 bad usage, 130 interrupted."""
     try:
-        code = app(args=arguments, prog_name="stretto", standalone_mode=False)
+        words = list(_with_values(sys.argv[1:] if arguments is None else arguments))
+        code = app(args=words, prog_name="stretto", standalone_mode=False)
         sys.stdout.flush()
     except _BadCommandLine as error:
-        return _say(f"{error.format_message().rstrip('.')}; see: {_help_of(error)}", BAD_USAGE)
+        told = error.format_message().rstrip(".")
+        return _say(f"{told}{' See' if told.endswith('?') else '; see'}: {_help_of(error)}", BAD_USAGE)
     except (UsageError, gymnasium.error.Error) as error:
         return _say(str(error), BAD_USAGE)
     except StrettoError as error:
         return _say(str(error), FAILED)
     except KeyboardInterrupt:
         code = INTERRUPTED
+    except Exception as error:
+        if not hasattr(error, "place"):
+            raise  # a mistake of ours
+        say(f"stretto: code of a mission or a policy raised {type(error).__name__}: {error}")
+        print(users_frames(error), end="", file=sys.stderr)
+        return FAILED
     except BrokenPipeError:
         # Whoever read our output has enough; nothing more can be said there, not even when the interpreter flushes it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     return _say("interrupted", INTERRUPTED) if code == INTERRUPTED else int(code or DONE)
+
+
+def _with_values(words: list[str]) -> Iterator[str]:
+    """Give `--trace` an empty value where it has none: the parser knows only options that never or always have one."""
+    for word, following in itertools.pairwise([*words, "-"]):
+        yield f"{word}=" if word == "--trace" and following.startswith("-") else word
 
 
 def _help_of(error: Any) -> str:
@@ -80,5 +96,5 @@ def _help_of(error: Any) -> str:
 
 
 def _say(text: str, code: int) -> int:
-    print(f"stretto: {text}", file=sys.stderr)
+    say(f"stretto: {text}")
     return code

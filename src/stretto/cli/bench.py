@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
+from stretto.cli.options import number, whole_number
+from stretto.cli.text import screen_width
 from stretto.envs.race import RaceResult, race
 
 DEMONSTRATION = ("CartPole-v1", "Acrobot-v1")
 """A light step and one that takes a few times as long; both come with Gymnasium."""
-
-WIDTH = 80
 
 
 class Format(StrEnum):
@@ -27,21 +27,6 @@ class Format(StrEnum):
 
     TABLE = "table"
     JSON = "json"
-
-
-def _whole_number(text: str) -> int:
-    # Typer's own message for this leaves out what was given.
-    try:
-        return int(text)
-    except ValueError:
-        raise typer.BadParameter(f"it must be a whole number, got {text!r}") from None
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise typer.BadParameter(f"it must be a number, got {text!r}") from None
 
 
 def bench(
@@ -54,17 +39,20 @@ def bench(
         typer.Option(
             "-n",
             "--num-envs",
-            parser=_whole_number,
+            parser=whole_number,
             metavar="NUMBER",
             help="How many environments are stepped at once.",
         ),
     ] = 64,
     seconds: Annotated[
-        float, typer.Option(parser=_number, metavar="SECONDS", help="How long each row of the table is measured.")
+        float, typer.Option(parser=number, metavar="SECONDS", help="How long each row of the table is measured.")
     ] = 1.5,
     output: Annotated[Format, typer.Option("--format", help="How results are printed.")] = Format.TABLE,
 ) -> None:
-    """Measure a plain loop and every backend on an environment, and say which one `auto` chooses, and why."""
+    """Measure a plain loop and every backend on an environment.
+
+    It also says which of them `auto` chooses, and why.
+    """
     results = []
     for world in DEMONSTRATION if env_id is None else (env_id,):
         with _progress(f"{num_envs} x {world}") as advance:
@@ -94,7 +82,7 @@ def _progress(what: str) -> Iterator[Callable[[float], None]]:
 
 
 def _print_table(result: RaceResult) -> None:
-    console = Console(width=min(WIDTH, Console().width), highlight=False)
+    console = Console(width=screen_width(), highlight=False)
     console.print(
         f"{result.num_envs} x {result.world}: a step takes {result.step_seconds * 1e6:.3g} µs, {result.cores} cores",
         style="bold",

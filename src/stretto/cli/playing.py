@@ -2,88 +2,169 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import time
-from typing import Annotated
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from stretto.adapters.episodes import as_episodes
-from stretto.cli.evaluation import FAILED, WIDTH
-from stretto.evaluation.missions import find_missions, known_missions
-from stretto.evaluation.replay import watch
+from stretto.cli import options
+from stretto.cli.options import DONE, FAILED
+from stretto.cli.text import documentation, filled, say, screen_width
+from stretto.errors import Place, StrettoError, UsageError
+from stretto.evaluation.known import known_missions
+from stretto.evaluation.missions import Mission, find_missions
+from stretto.evaluation.replay import Moment, watch
 from stretto.evaluation.verify import verify
-from stretto.policies.spec import known_policies, parse_policy
+from stretto.policies.known import known_policies
+from stretto.policies.spec import parse_policy
+
+_LONGEST_NAME = 24
+_MOST_LINES = 4
 
 
 def missions_command() -> None:
     """List the missions that are known by name."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("mission", no_wrap=True)
-    table.add_column("what it is")
-    table.add_column("variants")
-    for mission in known_missions().values():
-        table.add_row(mission.name, mission.summary, ", ".join(mission.variants))
-    Console(width=min(WIDTH, Console().width), highlight=False).print(table)
+    known = known_missions()
+    good = {name: one for name, one in known.items() if one.error is None}
+    _print_list(("mission", "what it is"), [(name, one.summary) for name, one in good.items()])
+    variants = {one.game: one.variants for one in good.values() if one.variants}
+    if variants:
+        print()
+    for game, names in variants.items():
+        print(filled(f"variants of {game}: {', '.join(names)}"))
+    _warn(f"the mission {name} {one.error}" for name, one in known.items() if one.error is not None)
 
 
 def policies_command() -> None:
     """List the policies that are known by name."""
+    known = known_policies()
+    _print_list(("policy", "what it does"), [(name, one.summary) for name, one in known.items() if one.error is None])
+    _warn(f"the policy {name} cannot be used: {one.error}" for name, one in known.items() if one.error is not None)
+
+
+def _print_list(headings: Iterable[str], rows: Iterable[tuple[str, ...]]) -> None:
     table = Table(box=None, pad_edge=False)
-    table.add_column("policy", no_wrap=True)
-    table.add_column("what it does")
-    for policy in known_policies().values():
-        table.add_row(policy.name, policy.summary)
-    Console(width=min(WIDTH, Console().width), highlight=False).print(table)
+    for i, heading in enumerate(headings):
+        table.add_column(heading, overflow="fold", max_width=_LONGEST_NAME if i == 0 else None)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    Console(width=screen_width(), highlight=False).print(table)
+
+
+def _warn(sentences: Iterable[str]) -> None:
+    """Tell on stderr, in a line each, what is wrong with other people's packages."""
+    for sentence in sentences:
+        say(f"stretto: warning: {' '.join(sentence.split())}")
 
 
 def describe_command(
-    mission: Annotated[str, typer.Argument(metavar="MISSION")],
-    variant: Annotated[list[str] | None, typer.Option("-v", "--variant", help="A variant of our games.")] = None,
-    cogs: Annotated[int | None, typer.Option("-c", "--cogs", help="How many agents our games have.")] = None,
+    mission: Annotated[str, typer.Argument(metavar="MISSION", help="A mission, as for stretto eval.")],
+    variant: options.Variants = None,
+    cogs: options.Cogs = None,
+    map_seed: options.MapSeed = None,
+    allow_import: options.AllowImport = False,
 ) -> None:
-    """Say what a mission is: its rules, who acts in it, what they see and what they can do."""
-    for found in find_missions([mission], cogs=cogs, variants=variant or ()):
-        env = found.make()
-        world = as_episodes(env)
-        spec = world.spec()
-        rules = (type(getattr(env, "unwrapped", env)).__doc__ or "").strip()
-        print(f"{found.name}: {found.summary}\n\n{rules}\n")
-        print(f"agents: {', '.join(spec.agents)}")
-        agent = spec.agents[0]
-        print(f"{agent} sees {spec.observation_spaces[agent]}")
-        print(f"{agent} does {spec.action_spaces[agent]} {', '.join(spec.action_names)}".rstrip())
-        for key, value in found.details.items():
-            print(f"{key} = {value}")
-        world.close()
+    """Say what a mission is, who acts in it, and what they see and do."""
+    missions = find_missions([mission], cogs=cogs, variants=variant or (), map_seed=map_seed, allow_import=allow_import)
+    for found in missions:
+        with _users_code("describing"):
+            _describe(found)
+
+
+@contextmanager
+def _users_code(doing: str) -> Iterator[None]:
+    """Mark what is raised in the body as raised by a mission or a policy, as workers do: it is no mistake of ours."""
+    try:
+        yield
+    except StrettoError:
+        raise
+    except Exception as error:
+        with suppress(AttributeError):
+            error.place = Place(doing)  # type: ignore[attr-defined]
+        raise
+
+
+def _describe(mission: Mission) -> None:
+    env = mission.make()
+    world = as_episodes(env)
+    spec = world.spec()
+    agent = spec.agents[0]
+    print(filled(f"{mission.name}: {mission.summary}"))
+    if rules := _rules(type(getattr(env, "unwrapped", env))):
+        print(f"\n{documentation(rules)}\n")
+    print(filled(f"agents: {', '.join(spec.agents)}", _MOST_LINES))
+    print(filled(f"{agent} sees {_one_line(spec.observation_spaces[agent])}"))
+    print(filled(f"{agent} does {_one_line(spec.action_spaces[agent])} {', '.join(spec.action_names)}".rstrip()))
+    for key, value in mission.details.items():
+        print(filled(f"{key} = {value}"))
+    world.close()
+
+
+def _rules(kind: type) -> str:
+    """Return what a world's own class says of it, or its module; what a class inherits is not about this world."""
+    own = vars(kind).get("__doc__") or vars(sys.modules[kind.__module__]).get("__doc__")
+    return inspect.cleandoc(own or "")
+
+
+def _one_line(value: Any) -> str:
+    return " ".join(str(value).split())
 
 
 def play_command(  # noqa: PLR0913, PLR0917  one parameter an option
-    mission: Annotated[str, typer.Argument(metavar="MISSION")],
-    policy: Annotated[list[str], typer.Option("-p", "--policy", help="A policy; several play together.")],
-    variant: Annotated[list[str] | None, typer.Option("-v", "--variant", help="A variant of our games.")] = None,
-    cogs: Annotated[int | None, typer.Option("-c", "--cogs", help="How many agents our games have.")] = None,
-    steps: Annotated[int | None, typer.Option("-s", "--steps", help="The most steps.")] = None,
-    seed: Annotated[int, typer.Option(help="The seed of everything random.")] = 0,
-    episode: Annotated[int, typer.Option(help="Which episode of that seed.")] = 0,
-    delay: Annotated[float, typer.Option(help="Seconds between two steps; in a terminal, -1 waits for Enter.")] = 0.1,
+    mission: Annotated[str, typer.Argument(metavar="MISSION", help="A mission, as for stretto eval.")],
+    policy: options.SomePolicies,
+    variant: options.Variants = None,
+    cogs: options.Cogs = None,
+    map_seed: options.MapSeed = None,
+    steps: options.Steps = None,
+    seed: options.Seed = 0,
+    episode: Annotated[
+        int, typer.Option(parser=options.whole_number, metavar="NUMBER", help="Which episode of that seed.")
+    ] = 0,
+    delay: Annotated[
+        float,
+        typer.Option(
+            parser=options.number, metavar="SECONDS", help="Between two steps; -1 waits for Enter, in a terminal."
+        ),
+    ] = 0.1,
+    allow_import: options.AllowImport = False,
 ) -> None:
-    """Step through an episode in the terminal."""
-    (found,) = find_missions([mission], cogs=cogs, variants=variant or ())
+    """Step through an episode; several policies play together."""
+    found, *others = find_missions(
+        [mission], cogs=cogs, variants=variant or (), map_seed=map_seed, allow_import=allow_import
+    )
+    if others:
+        raise UsageError(f"one mission is played, got {mission!r} for {1 + len(others)} of them; name one")
+    if episode < 0:
+        raise UsageError(f"--episode must be the number of an episode, from 0 on, got {episode}")
+    moments = watch(found, [parse_policy(text) for text in policy], seed=seed, episode=episode, steps=steps)
+    with _users_code("playing"):
+        _show(moments, delay)
+
+
+def _show(moments: Iterable[Moment], delay: float) -> None:
+    """Print each moment, in a terminal one in place of the other."""
     console = Console(highlight=False)
     rewards: dict[str, float] = {}
-    for moment in watch(found, [parse_policy(text) for text in policy], seed=seed, episode=episode, steps=steps):
+    for moment in moments:
         for agent, reward in moment.rewards.items():
             rewards[agent] = rewards.get(agent, 0.0) + reward
         if console.is_terminal:
             console.clear()
         if isinstance(moment.picture, str):
             print(moment.picture)
-        told = ", ".join(f"{agent} does {action}" for agent, action in moment.actions.items())
-        print(f"step {moment.step}: {told}"[: 4 * WIDTH])
-        print(f"reward so far: {', '.join(f'{agent} {reward:.3g}' for agent, reward in rewards.items())}"[: 4 * WIDTH])
+        told = ", ".join(f"{agent} does {moment.does(agent)}" for agent in moment.actions)
+        print(filled(f"step {moment.step}: {told}".removesuffix(": "), _MOST_LINES))
+        so_far = ", ".join(f"{agent} {reward:.3g}" for agent, reward in rewards.items())
+        print(filled(f"reward so far: {so_far}", _MOST_LINES))
         if delay < 0 and sys.stdin.isatty():
             input()
         elif console.is_terminal:
@@ -91,19 +172,23 @@ def play_command(  # noqa: PLR0913, PLR0917  one parameter an option
 
 
 def verify_command(  # noqa: PLR0913, PLR0917  one parameter an option
-    mission: Annotated[list[str], typer.Argument(metavar="MISSION...")],
-    policy: Annotated[list[str], typer.Option("-p", "--policy", help="A policy.")],
-    variant: Annotated[list[str] | None, typer.Option("-v", "--variant", help="A variant of our games.")] = None,
-    cogs: Annotated[int | None, typer.Option("-c", "--cogs", help="How many agents our games have.")] = None,
-    mix: Annotated[bool, typer.Option("--mix", help="Let the policies play together.")] = False,
-    episodes: Annotated[int, typer.Option("-e", "--episodes", help="Episodes of each mission.")] = 3,
-    steps: Annotated[int, typer.Option("-s", "--steps", help="The most steps of an episode.")] = 200,
-    seed: Annotated[int, typer.Option(help="The seed of everything random.")] = 0,
+    mission: Annotated[list[str], typer.Argument(metavar="MISSION", help="Missions, as for stretto eval.")],
+    policy: options.SomePolicies,
+    variant: options.Variants = None,
+    cogs: options.Cogs = None,
+    map_seed: options.MapSeed = None,
+    mix: options.Mix = False,
+    episodes: options.Episodes = 3,
+    steps: options.Steps = 200,
+    seed: options.Seed = 0,
+    allow_import: options.AllowImport = False,
 ) -> int:
-    """Play the same episodes in several ways, and say where worlds or policies are not reproducible."""
-    missions = find_missions(mission, cogs=cogs, variants=variant or ())
+    """Say where worlds or policies are not reproducible.
+
+    The same episodes are played in several ways, and compared bit by bit.
+    """
+    missions = find_missions(mission, cogs=cogs, variants=variant or (), map_seed=map_seed, allow_import=allow_import)
     specs = [parse_policy(text) for text in policy]
-    console = Console(stderr=True, highlight=False)
     verdict = verify(
         missions,
         specs,
@@ -111,10 +196,10 @@ def verify_command(  # noqa: PLR0913, PLR0917  one parameter an option
         steps=steps,
         seed=seed,
         mix=mix,
-        on_way=lambda way: console.print(f"playing: {way}"),
+        on_way=lambda way: print(f"playing: {way}", file=sys.stderr),
     )
     for difference in verdict.differences:
-        print(f"different: {difference}")
+        print(filled(f"different: {difference}"))
     if verdict.same:
         print(f"the same in {len(verdict.ways)} ways: {verdict.episodes} episodes, {verdict.steps} steps, every bit")
-    return 0 if verdict.same else FAILED
+    return DONE if verdict.same else FAILED

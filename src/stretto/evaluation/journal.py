@@ -20,7 +20,15 @@ class Journal:
     def __init__(self, folder: str | Path, plan: Mapping[str, Any], *, resume: bool) -> None:
         self.folder = Path(folder)
         self.records: list[EpisodeRecord] = []
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._open(plan, resume=resume)
+        except OSError as error:
+            raise UsageError(
+                f"an evaluation is kept in a folder that can be written to, got {folder}: {error.strerror}; choose another"
+            ) from None
+
+    def _open(self, plan: Mapping[str, Any], *, resume: bool) -> None:
         described = json.dumps(plan, sort_keys=True, indent=1)
         if resume:
             _check_same(self.folder, json.loads(described))

@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
-import difflib
 import fnmatch
 import importlib
 import importlib.util
-import sys
-import zlib
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, cast
 
 from stretto.adapters.gymnasium import makers
 from stretto.errors import UsageError
+from stretto.evaluation.known import KnownMission, known_missions, our_missions, unknown
+from stretto.policies.files import module_from_file
 
-GROUP = "stretto.missions"
-"""Entry points of this group are functions that make a world, or have `MISSIONS` and `VARIANTS` as our games do."""
 
-_GAMES = {"foundry": "Foundry", "netdefense": "Netdefense", "pointgoal": "Pointgoal"}
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The words that stand for a mission: its name, and the changes that were asked for."""
+
+    name: str
+    cogs: int | None = None
+    variants: tuple[str, ...] = ()
+    map_seed: int | None = None
+    allow_import: bool = False
+
+    def words(self) -> list[str]:
+        """Return the options of `stretto eval`."""
+        words = ["-m", self.name]
+        for variant in self.variants:
+            words += ["--variant", variant]
+        for option, value in (("--cogs", self.cogs), ("--map-seed", self.map_seed)):
+            words += [] if value is None else [option, str(value)]
+        return words + (["--allow-import"] if self.allow_import else [])
+
+    def arguments(self) -> list[str]:
+        """Return the arguments of `stretto.evaluate`, the mission first."""
+        changes = {"variants": list(self.variants) or None, "cogs": self.cogs, "map_seed": self.map_seed}
+        return [repr(self.name), *(f"{name}={value!r}" for name, value in changes.items() if value is not None)]
 
 
 @dataclass(frozen=True, slots=True)
 class Mission:
-    """A world to be played, and under which name. `make` is called in whichever process plays it."""
+    """A world to be played, and under which name. `make` is called in whichever process plays it.
+
+    `source` says how a user asked for it; a mission that was made in Python has none.
+    """
 
     name: str
     make: Callable[[], Any]
@@ -34,6 +56,7 @@ class Mission:
     has_default_action: bool = False
     default_action: Any = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    source: Source | None = field(default=None, compare=False)
 
     def make_with(self, render_mode: str | None) -> Callable[[], Any]:
         """Return what makes the world so that it can be looked at, if it can."""
@@ -65,55 +88,13 @@ class _FromModule:
     path: str | None = None
 
     def __call__(self) -> Any:
-        module = importlib.import_module(self.module) if self.path is None else module_from_file(self.path)
-        return getattr(module, self.name)(**self.kwargs)
-
-
-@dataclass(frozen=True, slots=True)
-class KnownMission:
-    """A mission that is known by a short name, for a listing."""
-
-    name: str
-    summary: str
-    game: str
-    kwargs: Mapping[str, Any]
-    variants: Mapping[str, Mapping[str, Any]]
-    make: Callable[..., Any]
-
-
-def known_missions() -> dict[str, KnownMission]:
-    """Return the missions of our games, and those that installed packages register."""
-    known: dict[str, KnownMission] = {}
-    for game, name in _GAMES.items():
-        module = importlib.import_module(f"stretto.games.{game}")
-        _add_game(known, game, module, getattr(module, name))
-    for point in entry_points(group=GROUP):
-        try:
-            found = point.load()
-        except Exception as error:  # noqa: BLE001  whatever somebody else's package raises must not break the rest
-            known[point.name] = KnownMission(
-                point.name, f"cannot be loaded: {error!r}", point.name, {}, {}, _broken(error)
-            )
-            continue
-        if hasattr(found, "MISSIONS"):
-            _add_game(known, point.name, found, found.make)
-        else:
-            summary = (found.__doc__ or "").partition("\n")[0]
-            known[point.name] = KnownMission(point.name, summary, point.name, {}, {}, found)
-    return known
-
-
-def _add_game(known: dict[str, KnownMission], game: str, module: Any, make: Callable[..., Any]) -> None:
-    variants = getattr(module, "VARIANTS", {})
-    for name, about in module.MISSIONS.items():
-        known[name] = KnownMission(name, about["summary"], game, dict(about["kwargs"]), variants, make)
-
-
-def _broken(error: Exception) -> Callable[..., Any]:
-    def refuse(**_: Any) -> Any:
-        raise UsageError(f"the package that registers this mission cannot be loaded: {error!r}") from error
-
-    return refuse
+        module = importlib.import_module(self.module) if self.path is None else module_from_file(Path(self.path))
+        make = getattr(module, self.name, None)
+        if not callable(make):
+            there = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+            where = self.path or self.module
+            raise UsageError(unknown(f"function or class in {where} that makes a world", self.name, there))
+        return make(**self.kwargs)
 
 
 def find_missions(
@@ -131,56 +112,66 @@ def find_missions(
     """
     found: dict[str, Mission] = {}
     for name in names:
-        for mission in _find(name, cogs, variants, map_seed, allow_import):
-            found.setdefault(mission.name, mission)
+        for mission in _find(Source(name, cogs, tuple(variants), map_seed, allow_import)):
+            if found.setdefault(mission.name, mission) != mission:
+                raise UsageError(
+                    f"two missions must not have one name, got {mission.name!r} for different ones; "
+                    f"give one of them another name in a mission file"
+                )
     return list(found.values())
 
 
-def _find(
-    name: str, cogs: int | None, variants: Sequence[str], map_seed: int | None, allow_import: bool
-) -> list[Mission]:
-    changes: dict[str, Any] = {}
-    if cogs is not None:
-        changes["cogs"] = cogs
-    if map_seed is not None:
-        changes["map_seed"] = map_seed
-    kind, _, rest = name.partition(":")
+def _find(asked: Source) -> list[Mission]:
+    kind, _, rest = asked.name.partition(":")
     if kind == "gym" and rest:
-        _refuse_changes(name, changes, variants)
-        return [Mission(name, makers(rest, 1, None, ())[0], f"Gymnasium's {rest}")]
+        return [_unchanged(asked, makers(rest, 1, None, ())[0], f"Gymnasium's {rest}")]
     if kind == "pz" and rest:
-        _refuse_changes(name, changes, variants)
-        return [Mission(name, _FromModule(_pettingzoo(rest), "parallel_env", {}), f"PettingZoo's {rest}")]
-    if name.endswith((".yaml", ".yml")):
-        return _from_yaml(Path(name), cogs, variants, map_seed, allow_import)
+        return [_unchanged(asked, _FromModule(_pettingzoo(rest), "parallel_env", {}), f"PettingZoo's {rest}")]
+    if kind.endswith((".yaml", ".yml")):
+        return _from_yaml(asked, Path(kind), rest)
     if rest and kind.endswith(".py"):
-        _refuse_changes(name, changes, variants)
-        path = Path(kind).resolve()
+        path = Path(kind).expanduser().resolve()
         if not path.is_file():
             raise UsageError(f"a mission of the form file.py:function needs a file, and {kind!r} does not exist")
-        return [Mission(name, _FromModule("", rest, {}, str(path)), f"{rest} in {kind}")]
-    known = known_missions()
-    chosen = fnmatch.filter(known, name) if any(c in name for c in "*?[") else [name] if name in known else []
+        return [_unchanged(asked, _FromModule("", rest, {}, str(path)), f"{rest} in {kind}")]
+    known = our_missions()
+    if asked.name not in known:
+        known = known_missions()  # which imports other people's packages
+    pattern = any(c in asked.name for c in "*?[")
+    chosen = fnmatch.filter(known, asked.name) if pattern else [asked.name] if asked.name in known else []
     if not chosen:
-        raise UsageError(_unknown("mission", name, known))
-    return [_of_game(known[one], changes, variants) for one in chosen]
+        raise UsageError(unknown("mission", asked.name, known))
+    return [_of_game(known[one], asked) for one in chosen if not (pattern and known[one].error)]
 
 
-def _of_game(known: KnownMission, changes: Mapping[str, Any], variants: Sequence[str]) -> Mission:
+def _of_game(known: KnownMission, asked: Source) -> Mission:
+    if known.error is not None:
+        raise UsageError(f"the mission {known.name!r} cannot be used: {known.error}")
     kwargs = dict(known.kwargs)
-    for variant in variants:
+    for variant in asked.variants:
         if variant not in known.variants:
-            raise UsageError(_unknown(f"variant of {known.name}", variant, known.variants))
+            raise UsageError(unknown(f"variant of {known.name}", variant, known.variants))
         kwargs.update(known.variants[variant])
+    changes = {key: value for key in ("cogs", "map_seed") if (value := getattr(asked, key)) is not None}
+    takes = inspect.signature(known.make).parameters
+    if not any(one.kind is one.VAR_KEYWORD for one in takes.values()):
+        _refuse(known.name, {key: value for key, value in changes.items() if key not in takes}, ())
     kwargs.update(changes)
-    name = known.name + "".join(f"+{variant}" for variant in variants)
-    return Mission(name, _Call(known.make, kwargs), known.summary, details=kwargs)
+    name = known.name + "".join(f"+{variant}" for variant in asked.variants)
+    source = replace(asked, name=known.name, allow_import=False)
+    return Mission(name, _Call(known.make, kwargs), known.summary, details=kwargs, source=source)
 
 
-def _refuse_changes(name: str, changes: Mapping[str, Any], variants: Sequence[str]) -> None:
+def _unchanged(asked: Source, make: Callable[[], Any], summary: str) -> Mission:
+    changes = {key: value for key in ("cogs", "map_seed") if (value := getattr(asked, key)) is not None}
+    _refuse(asked.name, changes, asked.variants)
+    return Mission(asked.name, make, summary, source=Source(asked.name))
+
+
+def _refuse(name: str, changes: Mapping[str, Any], variants: Sequence[str]) -> None:
     if changes or variants:
         given = [*(f"--{key.replace('_', '-')}" for key in changes), *(f"--variant {one}" for one in variants)]
-        raise UsageError(f"only our games' missions can be changed by {' '.join(given)}, got {name!r}; leave it out")
+        raise UsageError(f"only games that know it can be changed by {' '.join(given)}, got {name!r}; leave it out")
 
 
 def _pettingzoo(name: str) -> str:
@@ -194,58 +185,73 @@ def _pettingzoo(name: str) -> str:
     raise UsageError(f"no module {name!r} or 'pettingzoo.{name}' is installed; pip install pettingzoo, or its package")
 
 
-def _from_yaml(
-    path: Path, cogs: int | None, variants: Sequence[str], map_seed: int | None, allow_import: bool
-) -> list[Mission]:
+# --- files ----------------------------------------------------------------------------------------------------
+
+_KEYS = ("mission", "name", "cogs", "variants", "map_seed", "steps", "default_action")
+
+
+def _from_yaml(asked: Source, path: Path, wanted: str) -> list[Mission]:
+    """Return the missions of a file, or the one that is wanted by its name."""
+    entries = _entries(path)
+    if not wanted:
+        return [mission for entry in entries for mission in _of_entry(entry, asked, path)]
+    # A pattern, or a mission with variants, has a name that only its missions tell; what has another is left alone.
+    named = [str(entry.get("name", entry["mission"])) for entry in entries]
+    open_ones = [
+        entry
+        for entry, name in zip(entries, named, strict=True)
+        if name == wanted or ("name" not in entry and ".py:" not in name)
+    ]
+    found = [one for entry in open_ones for one in _of_entry(entry, asked, path) if one.name == wanted]
+    if not found:
+        raise UsageError(unknown(f"mission in {path}", wanted, named))
+    return found
+
+
+def _entries(path: Path) -> list[dict[str, Any]]:
     import yaml
 
     try:
         content = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise UsageError(f"a mission file must be readable YAML, and {path} is not: {error}") from None
-    missions = []
-    for one in content if isinstance(content, list) else [content]:
+    except OSError as error:
+        raise UsageError(f"a mission file must be readable YAML, and {path} is not: {error.strerror}") from None
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        told = " ".join(str(error).split())
+        raise UsageError(f"a mission file must be readable YAML, and {path} is not: {told}") from None
+    entries = content if isinstance(content, list) else [content]
+    for one in entries:
         if not isinstance(one, dict) or "mission" not in one:
             raise UsageError(f"every entry of {path} must be a mapping with the key 'mission', got {one!r}")
-        unknown = set(one) - {"mission", "name", "cogs", "variants", "map_seed", "steps", "default_action"}
-        if unknown:
-            raise UsageError(f"{path} has keys that nobody knows: {', '.join(sorted(unknown))}")
-        if ".py:" in str(one["mission"]) and not allow_import:
-            raise UsageError(f"{path} names code of its own, {one['mission']!r}; pass --allow-import if you trust it")
-        given = one.get("cogs", cogs), one.get("variants", variants), one.get("map_seed", map_seed)
-        missions += [
-            replace(
-                mission,
-                name=one.get("name", mission.name),
-                max_steps=one.get("steps"),
-                has_default_action="default_action" in one,
-                default_action=one.get("default_action"),
-            )
-            for mission in _find(str(one["mission"]), *given, allow_import)
-        ]
-    return missions
+        if strange := sorted(str(key) for key in one if key not in _KEYS):
+            raise UsageError(unknown(f"key of a mission in {path}", strange[0], _KEYS))
+    return entries
 
 
-def module_from_file(path: str) -> Any:
-    """Import a file as a module of its own, once."""
-    name = f"_stretto_file_{Path(path).stem}_{zlib.crc32(path.encode()):x}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UsageError(f"{path} cannot be imported: it is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
-def _unknown(what: str, name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    near = difflib.get_close_matches(name, names, 3, 0.4)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(names) or 'none'}"
-    return f"no {what} is called {name!r}; {hint}"
+def _of_entry(entry: Mapping[str, Any], asked: Source, path: Path) -> list[Mission]:
+    target = str(entry["mission"])
+    imports = ".py:" in target
+    if imports and not asked.allow_import:
+        raise UsageError(f"{path} names code of its own, {target!r}; pass --allow-import if you trust it")
+    changes = {key: entry[key] for key in ("cogs", "map_seed") if key in entry}
+    variants = entry.get("variants", asked.variants)
+    if isinstance(variants, str) or not all(isinstance(one, str) for one in variants):
+        raise UsageError(f"variants in {path} must be a list of names, got {variants!r}; write [{variants}]")
+    named = replace(asked, name=target, variants=tuple(variants), **changes)
+    found = _find(named)
+    if "name" in entry and len(found) > 1:
+        raise UsageError(
+            f"a name in {path} must be for one mission, got {entry['name']!r} for {target!r}; leave it out"
+        )
+    return [
+        replace(
+            mission,
+            name=str(entry.get("name", mission.name)),
+            max_steps=entry.get("steps"),
+            has_default_action="default_action" in entry,
+            default_action=entry.get("default_action"),
+            source=replace(
+                asked, name=f"{path}:{entry.get('name', mission.name)}", allow_import=imports and asked.allow_import
+            ),
+        )
+        for mission in found
+    ]

@@ -14,7 +14,8 @@ from stretto.core import Action, AgentId
 from stretto.errors import UsageError
 from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import Facts, Plan, rows
-from stretto.evaluation.run import Run, entries_of
+from stretto.evaluation.playing import Run
+from stretto.evaluation.run import entries_of
 from stretto.evaluation.service import EvaluationFactory, Staging
 from stretto.policies.runners import InPlace
 from stretto.policies.troupe import Casting, Question, Role
@@ -27,12 +28,20 @@ FRAMES_PER_SECOND = 12
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What one sees after a step (or, with no actions, at the start)."""
+    """What one sees after a step (or, with no actions, at the start). `names` are those of the actions by number, if any."""
 
     step: int
     picture: Any
     actions: dict[AgentId, Action]
     rewards: dict[AgentId, float]
+    names: tuple[str, ...] = ()
+
+    def does(self, agent: AgentId) -> str:
+        """Say what an agent did, by its name if it has one."""
+        action = self.actions[agent]
+        if isinstance(action, int | np.integer) and 0 <= action < len(self.names):
+            return self.names[int(action)]
+        return " ".join(str(action).split())
 
 
 def replay(
@@ -40,15 +49,17 @@ def replay(
 ) -> Iterator[Moment]:
     """Play an episode as the plan has it, and yield what is seen at each moment."""
     begun = plan.episode(mission, entry, episode, facts.agents)
-    world = as_episodes(plan.missions[mission].make_with(render_mode)())
+    env, shows = _made(plan.missions[mission], render_mode)
+    world = as_episodes(env)
     try:
         castings = [Casting(spec, facts.draws[i], rows(facts, i)) for i, spec in enumerate(plan.entries[entry].specs)]
-        runner = InPlace(castings, world.spec(), batched=True)
+        spec = world.spec()
+        runner = InPlace(castings, spec, batched=True)
         runner.begin([Role(episode, a, policy, begun.tree.child("policy", a)) for a, policy in begun.policies.items()])
         guard = PrivateGenerators(begun.tree.child("world"))
         limit = plan.max_steps if plan.max_steps is not None else plan.missions[mission].max_steps
         observations = guard.run(world.reset, begun.seed, begun.options)
-        yield Moment(0, _picture(world), {}, dict.fromkeys(observations, 0.0))
+        yield Moment(0, _picture(world, shows), {}, dict.fromkeys(observations, 0.0))
         step = 0
         while observations and (limit is None or step < limit):
             runner.ask([Question(episode, agent, observation) for agent, observation in observations.items()])
@@ -56,14 +67,23 @@ def replay(
             outcome = guard.run(world.step, actions) if guard.needed else world.step(actions)
             observations = outcome.observations
             step += 1
-            yield Moment(step, _picture(world), actions, outcome.rewards)
+            yield Moment(step, _picture(world, shows), actions, outcome.rewards, spec.action_names)
     finally:
         world.close()
 
 
-def _picture(world: EpisodeWorld) -> Any:
+def _made(mission: Mission, render_mode: str | None) -> tuple[Any, bool]:
+    """Make a world, and say whether it can be seen in this way; it is asked first, since worlds warn of other ways."""
+    env = mission.make()
+    if render_mode not in (getattr(env, "metadata", None) or {}).get("render_modes", ()):
+        return env, False
+    env.close()
+    return mission.make_with(render_mode)(), True
+
+
+def _picture(world: EpisodeWorld, shows: bool) -> Any:
     try:
-        return world.render()
+        return world.render() if shows else None
     except Exception:  # noqa: BLE001  a world that cannot be shown can be played all the same
         return None
 
@@ -98,7 +118,14 @@ def films(  # noqa: PLR0913  what a plan has, and where to
             moments = replay(plan, facts[mission, entry], mission, entry, episode, "rgb_array")
             name = f"{plan.missions[mission].name}-{plan.entries[entry].label}-{episode}"
             safe = "".join(letter if letter.isalnum() or letter in "-_.+" else "_" for letter in name)
-            yield film(moments, folder / "videos" / f"{safe}.gif")
+            yield film(_until_it_fails(moments), folder / "videos" / f"{safe}.gif")
+
+
+def _until_it_fails(moments: Iterator[Moment]) -> Iterator[Moment]:
+    try:
+        yield from moments
+    except Exception:  # noqa: BLE001  its record tells why; the film shows how it came to that
+        return
 
 
 def film(moments: Iterator[Moment], path: Path) -> Path:

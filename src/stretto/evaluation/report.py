@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,15 @@ from typing import Any
 import numpy as np
 
 from stretto.errors import UsageError
+from stretto.evaluation.bootstrap import Interval
 from stretto.evaluation.records import EpisodeRecord
-from stretto.evaluation.statistics import EpisodeKey, Failed, Interval, LabelSummary, Summary, summarize
+from stretto.evaluation.statistics import EpisodeKey, Failed, LabelSummary, Summary, summarize
 
 EPISODES, SUMMARY, TABLE, PAGE = "episodes.jsonl", "summary.json", "episodes.csv", "report.html"
-HEADINGS = ("mission", "policy", "n", "reward", "IQM", "95% interval", "failed")
-"""What the columns of `Report.rows` are."""
 _GROUPS = ("rewards", "policies", "overdue", "statistics", "timing")  # columns of a table, after all others
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """The episodes of an evaluation in the order of its plan, their summary, and a description of the plan.
 
@@ -64,25 +63,58 @@ class Report:
                 points.append((record.episode, values[record.key]))
         yield from found.items()
 
+    def headings(self, width: int = 80) -> tuple[str, ...]:
+        """Return what the columns of `rows` are.
+
+        Deadlines struck and failures have one only if there were any; where names would have too little room, there are
+        no columns for how many steps there were, and how fast.
+        """
+        rows = self._table_rows()
+        shown = [name for name in _FIGURES if name not in _RARE or any(_FIGURES[name](row) != "0" for row in rows)]
+        for name in _LESS_IMPORTANT:
+            if _room(width, shown, rows) < min(_NAMES_WIDTH, sum(_name_widths(rows))):
+                shown.remove(name)
+        return "mission", "policy", *shown
+
     def rows(self, width: int = 80) -> list[tuple[str, ...]]:
-        """Return the lines of a table with the columns `HEADINGS`, to be joined by two spaces within `width`.
+        """Return the lines of a table with the columns `headings`, to be joined by two spaces within `width`.
 
         Where there are several missions, lines for all of them together come last. Names that are too long for the
         width are cut in the middle; figures never are.
         """
-        several = len(self.summary.missions) > 1
-        found = self.summary.by_mission + (self.summary.overall if several else ())
-        figures = [_figures(row) for row in found]
-        names = [(row.mission or "all", row.label) for row in found]
-        room = width - 2 * (len(HEADINGS) - 1) - sum(_widths([HEADINGS[2:], *figures]))
-        mission, policy = _widths([HEADINGS[:2], *names])
+        rows, shown = self._table_rows(), self.headings(width)[2:]
+        room = _room(width, shown, rows)
+        mission, policy = _name_widths(rows)
         # The shorter column keeps what it needs, up to half of the room.
         mission = min(mission, max(room // 2, room - policy))
         policy = min(policy, room - mission)
         return [
-            (shorten(name[0], mission), shorten(name[1], policy), *rest)
-            for name, rest in zip(names, figures, strict=True)
+            (shorten(_mission(row), mission), shorten(row.label, policy), *(_FIGURES[name](row) for name in shown))
+            for row in rows
         ]
+
+    def table(self, width: int = 80) -> str:
+        """Return a table for people, no wider than `width`."""
+        lines = [self.headings(width), *self.rows(width)]
+        widths = _widths(lines)
+        return "\n".join(
+            "  ".join(
+                cell.ljust(room) if i < 2 else cell.rjust(room)
+                for i, (cell, room) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        )
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def __repr__(self) -> str:
+        missions, labels = len(self.summary.missions), len(self.summary.labels)
+        return f"<Report of {len(self.records)} episodes, {missions} missions, {labels} policies; print it for a table>"
+
+    def _table_rows(self) -> tuple[LabelSummary, ...]:
+        several = len(self.summary.missions) > 1
+        return self.summary.by_mission + (self.summary.overall if several else ())
 
     def to_json(self) -> dict[str, Any]:
         """Return what `summary.json` holds: the plan and the summary."""
@@ -177,9 +209,36 @@ def shorten(name: str, most: int) -> str:
     return name[: max(0, most - 1 - end)] + "…" + name[len(name) - end :]
 
 
-def _figures(row: LabelSummary) -> tuple[str, ...]:
-    interval = interval_text(row.interval)
-    return str(row.episodes), short_number(row.reward), short_number(row.iqm), interval, str(row.failures)
+def _iqm_text(row: LabelSummary) -> str:
+    return short_number(row.iqm) + ("" if row.interval is None else f" {interval_text(row.interval)}")
+
+
+_FIGURES: dict[str, Callable[[LabelSummary], str]] = {
+    "n": lambda row: str(row.episodes),
+    "reward": lambda row: short_number(row.reward),
+    "IQM [95%]": _iqm_text,
+    "steps": lambda row: short_number(row.steps),
+    "steps/s": lambda row: short_number(row.timing.get("steps_per_second")),
+    "late": lambda row: str(row.overdue),
+    "failed": lambda row: str(row.failures),
+}
+_RARE = ("late", "failed")
+_LESS_IMPORTANT = ("steps", "steps/s")
+_NAMES_WIDTH = 24  # of a mission and a policy together: with less they are hard to tell apart
+
+
+def _mission(row: LabelSummary) -> str:
+    return row.mission or "all"
+
+
+def _name_widths(rows: Iterable[LabelSummary]) -> list[int]:
+    return _widths([("mission", "policy"), *((_mission(row), row.label) for row in rows)])
+
+
+def _room(width: int, shown: Sequence[str], rows: Iterable[LabelSummary]) -> int:
+    """Return how wide the two names of a line may be together, beside the figures that are shown."""
+    figures = [shown, *([_FIGURES[name](row) for name in shown] for row in rows)]
+    return width - 2 * (len(shown) + 1) - sum(_widths(figures))
 
 
 def _widths(lines: Iterable[Sequence[str]]) -> list[int]:

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import shlex
-from collections import deque
+import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stretto.budget import CpuBudget, default_budget
-from stretto.errors import PolicyError, UsageError
+from stretto.errors import RunsHere, UsageError, user_stacklevel
 from stretto.evaluation.journal import Journal
 from stretto.evaluation.missions import Mission, find_missions
-from stretto.evaluation.plan import Entry, Facts, Plan, Task
-from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
+from stretto.evaluation.plan import Entry, Plan, Task
+from stretto.evaluation.playing import Run
+from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.report import Report
-from stretto.evaluation.service import EvaluationFactory, Look, PlayTask, Staging
+from stretto.evaluation.service import HANG_SECONDS, EvaluationFactory, Staging
 from stretto.evaluation.statistics import Failed
-from stretto.policies.spec import STRATEGIES, PolicySpec
-from stretto.rollout import Played, Trouble
+from stretto.evaluation.tracing import trace_path, traced
+from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, PolicySpec
+from stretto.policies.torch_settings import check_device, torch_as_before
 from stretto.workers.backends import PROCESS, SERIAL
-from stretto.workers.pool import Answer, Pool
-
-ATTEMPTS = 3
-"""How often an episode is begun whose worker dies or hangs, before it counts as failed."""
-
-SILENCE_SECONDS = 300.0
-"""How long a worker may be at one step before it counts as hung, where there is no deadline for actions."""
+from stretto.workers.mail import unsendable
+from stretto.workers.pool import Pool
 
 
 def _ignore(_: EpisodeRecord) -> None:
@@ -42,127 +39,6 @@ class _Level:
 
     workers: int
     cores: int
-
-
-class Run:
-    """A plan being played. Results are kept by key; the order in which they come changes nothing."""
-
-    def __init__(self, plan: Plan, pool: Pool, on_episode: Callable[[EpisodeRecord], None]) -> None:
-        self._plan, self._pool, self._on_episode = plan, pool, on_episode
-        self.records: dict[tuple[int, int, int], EpisodeRecord] = {}
-        self.moments: dict[tuple[int, int, int], list[dict[str, tuple[int, int, float]]]] = {}
-        self._facts: dict[tuple[int, int], Facts] = {}
-        self._attempts: dict[Task, int] = {}
-        self._given: dict[int, Task] = {}
-
-    def look(self) -> dict[tuple[int, int], Facts]:
-        """Find out what the plan has to know of its missions and policies; errors here are the user's to see at once."""
-        waiting = deque(self._plan.pairs())
-        given: dict[int, tuple[int, int]] = {}
-        while waiting or given:
-            for worker in self._pool.idle:
-                if waiting:
-                    given[worker] = pair = waiting.popleft()
-                    self._pool.give(worker, Look(*pair), SILENCE_SECONDS)
-            for answer in self._pool.wait():
-                pair = given.pop(answer.worker)
-                if answer.error is not None:
-                    raise answer.error
-                self._facts[pair] = answer.value
-        return self._facts
-
-    def play(self, tasks: Iterable[Task], limit_seconds: float) -> None:
-        """Play tasks until none is left."""
-        waiting = deque(tasks)
-        while waiting or self._given:
-            for worker in self._pool.idle:
-                if waiting:
-                    task = self._given[worker] = waiting.popleft()
-                    self._attempts[task] = self._attempts.get(task, 0) + 1
-                    self._pool.give(worker, PlayTask(task, self._facts[task.mission, task.entry]), limit_seconds)
-            for answer in self._pool.wait():
-                waiting.extendleft(reversed(self._take(answer)))
-
-    def _take(self, answer: Answer) -> list[Task]:
-        """Take an answer in; return what has to be played (again)."""
-        task = self._given.pop(answer.worker)
-        if answer.error is None:
-            return self._take_played(task, answer.value)
-        if len(task.episodes) > 1:  # one of them is at fault: each for itself, in batches of the same shape
-            return [Task(task.mission, task.entry, (episode,)) for episode in task.episodes]
-        if answer.lost and self._attempts[task] < ATTEMPTS:
-            return [task]
-        error = answer.error
-        policy, agent = (error.policy, error.agent) if isinstance(error, PolicyError) else (None, None)
-        often = f" (tried {self._attempts[task]} times)" if answer.lost else ""
-        message = f"{error}{often}".partition("\n")[0]
-        text = "\n".join(getattr(error, "__notes__", [])) or str(error)
-        self._keep(task, task.episodes[0], Played(trouble=Trouble(type(error).__name__, message, text, policy, agent)))
-        return []
-
-    def _take_played(self, task: Task, results: Sequence[Played]) -> list[Task]:
-        if len(task.episodes) == 1 and results[0].trouble is not None and results[0].trouble.lost:
-            if self._attempts[task] < ATTEMPTS:
-                return [task]
-            results[0].trouble.message += f" (tried {ATTEMPTS} times)"
-        for episode, played in zip(task.episodes, results, strict=True):
-            self._keep(task, episode, played)
-        return []
-
-    def _keep(self, task: Task, episode: int, played: Played) -> None:
-        plan, entry = self._plan, self._plan.entries[task.entry]
-        begun = plan.episode(task.mission, task.entry, episode, self._facts[task.mission, task.entry].agents)
-        mission = plan.missions[task.mission]
-        failure = None
-        if played.trouble is not None:
-            trouble = played.trouble
-            failure = EpisodeFailure(
-                kind=trouble.kind,
-                message=trouble.message,
-                policy=None if trouble.policy is None else entry.specs[trouble.policy].name,
-                agent=trouble.agent,
-                step=trouble.step,
-                traceback=trouble.traceback,
-                reproduce=reproduce(plan, mission, entry, episode),
-            )
-        record = EpisodeRecord(
-            mission=mission.name,
-            label=entry.label,
-            episode=episode,
-            seed=begun.seed,
-            steps=played.steps,
-            rewards=played.rewards if failure is None else {},
-            policies={agent: entry.specs[policy].name for agent, policy in begun.policies.items()},
-            statistics=played.statistics,
-            overdue=played.overdue,
-            failure=failure,
-            timing={
-                "seconds": played.world_seconds + played.policy_seconds,
-                "world_seconds": played.world_seconds,
-                "policy_seconds": played.policy_seconds,
-                "attempts": self._attempts.get(task, 1),
-                "strategy": played.strategy,
-            },
-        )
-        self.records[task.mission, task.entry, episode] = record
-        self.moments[task.mission, task.entry, episode] = played.moments
-        self._on_episode(record)
-
-
-def reproduce(plan: Plan, mission: Mission, entry: Entry, episode: int) -> str:
-    """Return a command line that plays one episode again, alone and in one process."""
-    parts = ["stretto", "eval", "-m", mission.name.partition("+")[0]]
-    for variant in mission.name.split("+")[1:]:
-        parts += ["-v", variant]
-    for option, key in (("--cogs", "cogs"), ("--map-seed", "map_seed")):
-        if key in mission.details:
-            parts += [option, str(mission.details[key])]
-    for spec in entry.specs:
-        parts += ["-p", spec.name]
-    parts += ["--mix"] if len(entry.specs) > 1 else []
-    parts += ["--seed", str(plan.seed), "--only", str(episode), "--jobs", "0"]
-    parts += ["--steps", str(plan.max_steps)] if plan.max_steps is not None else []
-    return shlex.join(parts)
 
 
 def entries_of(policies: Sequence[Any], *, mix: bool) -> tuple[Entry, ...]:
@@ -183,7 +59,7 @@ def levels(jobs: int, tasks: int, agents: int, *, parallel_policy: bool) -> _Lev
 
 
 def evaluate(  # noqa: PLR0913  every choice has a name and a default here
-    missions: str | Mission | Sequence[str | Mission],
+    missions: Any,
     policies: Any,
     *,
     episodes: int = 10,
@@ -196,21 +72,26 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     only: Iterable[int] | None = None,
     jobs: int | None = None,
     parallel_policy: bool = False,
-    strategy: str = "adaptive",
+    strategy: str = DEFAULT_STRATEGY,
     action_timeout_ms: float | None = None,
     overage_ms: float = 0.0,
+    hang_seconds: float | None = HANG_SECONDS,
+    device: str | None = None,
+    deterministic: bool = False,
     failed: Failed = "exclude",
     reverse: bool = False,
     budget: CpuBudget | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    trace: str | Path | bool = False,
     on_begin: Callable[[], None] = lambda: None,
     on_episode: Callable[[EpisodeRecord], None] = _ignore,
 ) -> Report:
     """Play every policy on every mission, the same episodes for each, and return records and statistics.
 
     Args:
-        missions: names, patterns such as "foundry_*", "gym:CartPole-v1", "pz:mpe2.simple_spread_v3", "file.py:make".
+        missions: names, patterns such as "foundry_*", "gym:CartPole-v1", "pz:mpe2.simple_spread_v3", "file.py:make"; or
+            functions and classes that make a world.
         policies: names, "pkg.module:Class", classes, or plain functions from observations to actions.
         episodes: how many of each mission.
         steps: the most steps of an episode; by default the mission's own limit.
@@ -225,22 +106,32 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         strategy: where agents choose their actions; this never changes a result.
         action_timeout_ms: the most that an agent may compute for a step.
         overage_ms: by how much it may exceed that in an episode, all in all.
+        hang_seconds: how long a step may take, of the world or of all agents together, before it counts as hung, and its
+            process is ended; `None`: for ever. What happens in the caller itself (`jobs=0`) cannot be ended.
+        device: what torch computes on ("cpu", "cuda", "cuda:1", "mps"), for policies whose constructor takes `device`.
+        deterministic: ask torch for deterministic algorithms in every process that computes; it raises where it has none,
+            and its numbers may still differ between devices, CPUs and versions.
         failed: what a failed episode counts: "exclude" it for all policies, or as the "worst" seen.
         reverse: play the tasks in reverse order; this never changes a result.
         budget: the cores to use; by default those of this process.
         out: a folder for the records, as they come, and for the report at the end.
         resume: go on with what was begun in that folder.
+        trace: a file for the spans of all processes, to be opened in Perfetto; `True`: trace.json in the folder of `out`.
         on_begin: is called when all is well and nothing is played yet.
         on_episode: hears of every episode, in the order in which they end.
 
     Raises:
         EvaluationInterrupted: at Ctrl-C, with the report of what is finished.
     """
-    if strategy not in STRATEGIES:
-        raise UsageError(f"strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
-    if jobs is not None and jobs < 0:
-        raise UsageError(f"jobs must be at least 0, got {jobs}; 0 plays everything in the caller")
-    several = policies if isinstance(policies, (list, tuple)) else [policies]
+    _check_where(strategy, jobs)
+    _check_limits(action_timeout_ms=action_timeout_ms, overage_ms=overage_ms, hang_seconds=hang_seconds)
+    if device is not None:
+        check_device(device)
+    path = trace_path(trace, out)
+    several = [
+        replace(spec, device=device or spec.device, deterministic=deterministic or spec.deterministic)
+        for spec in map(PolicySpec.of, policies if isinstance(policies, (list, tuple)) else [policies])
+    ]
     plan = Plan(_found(missions, cogs, variants, map_seed), entries_of(several, mix=mix), episodes, seed, steps)
     free = (budget or default_budget()).free if jobs is None else jobs
     chosen = set(range(episodes)) if only is None else {int(one) for one in only}
@@ -251,24 +142,53 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         cores=level.cores,
         action_seconds=None if action_timeout_ms is None else action_timeout_ms / 1000,
         overage_seconds=overage_ms / 1000,
+        hang_seconds=hang_seconds,
     )
-    pools = partial(Pool, PROCESS if free else SERIAL, [EvaluationFactory(plan, staging)] * level.workers)
+    backend, factory = PROCESS if free else SERIAL, EvaluationFactory(plan, staging)
+    if free and (reason := unsendable(factory)) is not None:
+        told = f"everything is played in this process, because not all of it can be sent to others: {reason}"
+        warnings.warn(RunsHere(told), stacklevel=user_stacklevel())
+        backend, level = SERIAL, replace(level, workers=1)
+    pools = partial(Pool, backend, [factory] * level.workers)
     lease = (budget or default_budget()).lease(max(1, free))
     described = {**about(plan), "failed": failed}
+    began = time.perf_counter()
     with ExitStack() as stack:
         stack.callback(lease.release)
         journal = stack.enter_context(Journal(out, described, resume=resume)) if out is not None else None
+        stack.enter_context(traced(path))
+        stack.enter_context(torch_as_before())
         on_begin()
-        records = _play_all(plan, pools, journal, chosen, on_episode, reverse=reverse)
+        records = _play_all(plan, staging, pools, journal, chosen, on_episode, reverse=reverse)
         names = [mission.name for mission in plan.missions]
         labels = [entry.label for entry in plan.entries]
-        report = Report.of(records.kept, described, failed=failed, seed=seed, missions=names, labels=labels)
+        about_run = {
+            **described,
+            "timing": {"seconds": round(time.perf_counter() - began, 3), "processes": level.workers},
+        }
+        report = Report.of(records.kept, about_run, failed=failed, seed=seed, missions=names, labels=labels)
         if records.interrupted:
             raise EvaluationInterrupted(report)
         if journal is not None:
             report.save(journal.folder)
             journal.finish()
     return report
+
+
+def _check_where(strategy: str, jobs: int | None) -> None:
+    if strategy not in STRATEGIES:
+        raise UsageError(f"strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
+    if jobs is not None and jobs < 0:
+        raise UsageError(f"jobs must be at least 0, got {jobs}; 0 plays everything in the caller")
+
+
+def _check_limits(*, action_timeout_ms: float | None, overage_ms: float, hang_seconds: float | None) -> None:
+    """Refuse limits of time that nobody could keep."""
+    if overage_ms < 0:
+        raise UsageError(f"overage_ms must be at least 0, got {overage_ms:g}; leave it out for none")
+    for name, value in (("action_timeout_ms", action_timeout_ms), ("hang_seconds", hang_seconds)):
+        if value is not None and not value > 0:
+            raise UsageError(f"{name} must be more than 0, got {value:g}; leave it out for the default")
 
 
 class EvaluationInterrupted(KeyboardInterrupt):
@@ -287,6 +207,7 @@ class _Kept:
 
 def _play_all(
     plan: Plan,
+    staging: Staging,
     pools: Callable[[], Pool],
     journal: Journal | None,
     chosen: set[int],
@@ -314,12 +235,12 @@ def _play_all(
     interrupted = False
     try:
         with pools() as pool:
-            run = Run(plan, pool, keep)
+            run = Run(plan, pool, keep, staging)
             facts = run.look()
             done = [where for key, where in keys.items() if key in before or where[2] not in chosen]
             tasks = plan.tasks(facts, done)
             tasks = [Task(t.mission, t.entry, tuple(n for n in t.episodes if n in chosen)) for t in tasks]
-            run.play(reversed(tasks) if reverse else tasks, SILENCE_SECONDS)
+            run.play(reversed(tasks) if reverse else tasks)
     except KeyboardInterrupt:
         interrupted = True
     found = {record.key: record for record in (run.records.values() if run is not None else ())}
@@ -327,13 +248,13 @@ def _play_all(
     return _Kept([found[key] for key in keys if key in found], interrupted)
 
 
-def _found(
-    missions: str | Mission | Sequence[str | Mission], cogs: int | None, variants: Sequence[str], map_seed: int | None
-) -> tuple[Mission, ...]:
+def _found(missions: Any, cogs: int | None, variants: Sequence[str], map_seed: int | None) -> tuple[Mission, ...]:
     found: list[Mission] = []
-    for one in [missions] if isinstance(missions, (str, Mission)) else missions:
+    for one in missions if isinstance(missions, (list, tuple)) else [missions]:
         if isinstance(one, Mission):
             found.append(one)
+        elif callable(one):
+            found.append(Mission(getattr(one, "__name__", type(one).__name__), one))
         else:
             found += find_missions([one], cogs=cogs, variants=variants, map_seed=map_seed)
     return tuple(found)
@@ -341,7 +262,11 @@ def _found(
 
 def about(plan: Plan) -> dict[str, Any]:
     """Describe a plan in plain values."""
+    specs = [spec for entry in plan.entries for spec in entry.specs]
+    devices = {spec.name: spec.device for spec in specs if spec.device is not None}
     return {
+        **({"devices": devices} if devices else {}),
+        **({"deterministic": True} if any(spec.deterministic for spec in specs) else {}),
         "missions": [mission.name for mission in plan.missions],
         "worlds": {mission.name: dict(mission.details) for mission in plan.missions if mission.details},
         "policies": [entry.label for entry in plan.entries],

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from stretto import trace
 from stretto.adapters.episodes import EpisodeWorld, as_episodes
 from stretto.core import WorldSpec
+from stretto.errors import Place
 from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import Facts, Plan, Task, rows
+from stretto.evaluation.tracing import TracedService, traced_runner, traced_world
 from stretto.policies.builtin import Random
+from stretto.policies.loading import load_policy, reset_policy
 from stretto.policies.runners import Runner
-from stretto.policies.spec import load_policy, reset_policy
 from stretto.policies.strategies import make_runner
 from stretto.policies.troupe import Casting
 from stretto.rollout import Deadline, Played, play
@@ -22,21 +29,44 @@ from stretto.workers.control import BEAT
 _LOOK_STEPS = 3
 """How many steps of a throwaway episode are watched for draws from global generators."""
 
+HANG_SECONDS = 60.0
+"""How long a step may take, of the world or of all agents together, before it counts as hung."""
+
+LOADING_SECONDS = 300.0
+"""How long it may take to make a world, to load a policy, or to make the agents' policies of an episode."""
+
+_BEAT_SECONDS = 0.2
+
+MARGIN_SECONDS = 1.0
+"""By how much a worker may be silent longer than a policy in a process below it: who hangs is told by who is nearest."""
+
+_MOST_APART = 8
+"""How many processes an episode's agents are spread over to find out whose policy it is that dies or hangs."""
+
+_ALL_GENERATORS = frozenset({"random", "numpy", "torch"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Message: answer as soon as you can be given something."""
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Message: say what a plan must know of a mission with an entry."""
+    """Message: say what a plan must know of a mission with an entry; without `acting`, without letting anybody act."""
 
     mission: int
     entry: int
+    acting: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class PlayTask:
-    """Message: play the episodes of a task."""
+    """Message: play the episodes of a task; `apart`: with the policies in other processes than the world."""
 
     task: Task
     facts: Facts
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +77,15 @@ class Staging:
     cores: int = 1
     action_seconds: float | None = None
     overage_seconds: float = 0.0
+    hang_seconds: float | None = HANG_SECONDS
     watch: bool = False
+
+    def silence_seconds(self, agents: int) -> float | None:
+        """Return for how long a worker may show no sign of life while so many agents act in a step."""
+        if self.hang_seconds is None:
+            return None
+        allowed = 0.0 if self.action_seconds is None else agents * (self.action_seconds + self.overage_seconds)
+        return max(self.hang_seconds, allowed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +95,9 @@ class EvaluationFactory:
     plan: Plan
     staging: Staging
 
-    def __call__(self, port: Port) -> EvaluationService:
-        return EvaluationService(port, self.plan, self.staging)
+    def __call__(self, port: Port) -> TracedService:
+        service = EvaluationService(port, self.plan, self.staging)
+        return TracedService(port, service, service.describe)
 
 
 class EvaluationService:
@@ -67,15 +106,17 @@ class EvaluationService:
     def __init__(self, port: Port, plan: Plan, staging: Staging) -> None:
         self._port, self._plan, self._staging = port, plan, staging
         self._worlds: dict[int, list[EpisodeWorld]] = {}
-        self._runners: dict[tuple[int, int], Runner] = {}
+        self._runners: dict[tuple[int, int, bool], Runner] = {}
 
     def handle(self, message: Any) -> object:
         match message:
-            case Look(mission, entry):
-                return self._look(mission, entry)
-            case PlayTask(task, facts):
-                return self._play(task, facts)
-            case Start():
+            case Look(mission, entry, acting):
+                self._at("looking at", mission, entry)
+                return self._look(mission, entry, acting=acting)
+            case PlayTask(task, facts, apart):
+                self._at("playing", task.mission, task.entry, task.episodes[0])
+                return self._play(task, facts, apart=apart)
+            case Start() | Ready():
                 return None
             case _:
                 raise AssertionError(f"no such message: {message!r}")
@@ -83,28 +124,78 @@ class EvaluationService:
     def signal(self, code: int) -> object:
         raise AssertionError(f"no such signal: {code}")
 
+    def describe(self, message: Any) -> str:
+        """Say in a few words what is done for a message."""
+        match message:
+            case Look(mission, entry):
+                doing = "look"
+            case PlayTask(Task(mission, entry, episodes)):
+                doing = f"episode {', '.join(map(str, episodes))}"
+            case _:
+                return type(message).__name__
+        return f"{doing}: {self._plan.missions[mission].name}, {self._plan.entries[entry].label}"
+
+    def _at(self, doing: str, mission: int, entry: int, episode: int | None = None) -> None:
+        """From now on, let what is told of this worker say what it does."""
+        names = f"{doing} {self._plan.missions[mission].name} with {self._plan.entries[entry].label}"
+        self._port.place = lambda: Place(names, episode=episode)
+
     def _beat(self, _: int = 0) -> None:
         self._port.words[BEAT] += 1
 
+    @contextmanager
+    def _loading(self) -> Iterator[None]:
+        """Show signs of life while something is loaded, but not for ever: that may take longer than any step."""
+        if not self._port.crosses_processes:  # nobody watches
+            yield
+            return
+        done = threading.Event()
+        until = time.monotonic() + LOADING_SECONDS
+
+        def beat() -> None:
+            while not done.wait(_BEAT_SECONDS) and time.monotonic() < until:
+                self._beat()
+
+        thread = threading.Thread(target=beat, name="stretto-loading", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
     # ---- looking ----
 
-    def _look(self, mission: int, entry: int) -> Facts:
+    def _look(self, mission: int, entry: int, *, acting: bool) -> Facts:
         (world,) = self._some_worlds(mission, 1)
         spec = world.spec()
         specs = self._plan.entries[entry].specs
         found = []
         for one in specs:
             guard = PrivateGenerators(SeedTree(0).child("look"), probation=1 << 62)
-            batches = guard.run(self._try_out, one, spec, world)
-            found.append((frozenset(guard.drawn), batches))
-            self._beat()
+            with trace.span("load policy"), self._loading():
+                loaded = guard.run(load_policy, one, spec)
+            well = acting and self._try_out(guard, loaded, spec, mission)
+            # Private generators that nobody draws from change nothing: where it is not known, there are all of them.
+            found.append((frozenset(guard.drawn) if well else _ALL_GENERATORS, _batches(loaded)))
         # A batch draws for many agents at once, so that private generators could not be any one agent's.
         draws = tuple(frozenset() if batches else drawn for drawn, batches in found)
         return Facts(spec.agents, draws, tuple(batches for _, batches in found))
 
-    def _try_out(self, policy: Any, spec: WorldSpec, world: EpisodeWorld) -> bool:
-        """Let one agent follow a policy for a moment, in an episode that nobody counts."""
-        loaded = load_policy(policy, spec)
+    def _try_out(self, guard: PrivateGenerators, loaded: Any, spec: WorldSpec, mission: int) -> bool:
+        """Let one agent follow a policy for a moment, in an episode that nobody counts; return whether that went well.
+
+        What is raised here will be raised again in the episodes that count, and is told there.
+        """
+        (world,) = self._some_worlds(mission, 1)
+        try:
+            guard.run(self._act_a_little, loaded, spec, world)
+        except (Exception, SystemExit):  # noqa: BLE001  whatever a policy or a world raises
+            self._forget_worlds(mission)
+            return False
+        return True
+
+    def _act_a_little(self, loaded: Any, spec: WorldSpec, world: EpisodeWorld) -> None:
         others = Random(spec)
         players: dict[str, Any] = {}
         observations = world.reset(0)
@@ -118,13 +209,14 @@ class EvaluationService:
                     reset_policy(players[agent], SeedTree(0).child("look", agent).generator())
                 actions[agent] = players[agent].step(observation)
             observations = world.step(actions).observations
-        return callable(getattr(loaded, "step_batch", None))
+            self._beat()
 
     # ---- playing ----
 
-    def _play(self, task: Task, facts: Facts) -> list[Played]:
+    def _play(self, task: Task, facts: Facts, *, apart: bool) -> list[Played]:
         plan, mission = self._plan, self._plan.missions[task.mission]
-        runner = self._runner(task, facts)
+        with trace.span("load policies"), self._loading():
+            runner = self._runner(task, facts, apart=apart)
         worlds = self._some_worlds(task.mission, len(task.episodes))
         episodes = [plan.episode(task.mission, task.entry, number, facts.agents) for number in task.episodes]
         played = play(
@@ -135,6 +227,7 @@ class EvaluationService:
             deadline=self._deadline(mission),
             watch=self._staging.watch,
             on_step=self._beat,
+            loading=self._loading,
         )
         for one in played:
             one.strategy = getattr(runner, "reason", self._staging.strategy)
@@ -145,31 +238,40 @@ class EvaluationService:
     def _deadline(self, mission: Mission) -> Deadline:
         staging = self._staging
         return Deadline(
-            staging.action_seconds, staging.overage_seconds, mission.default_action, mission.has_default_action
+            staging.action_seconds,
+            staging.overage_seconds,
+            mission.default_action,
+            mission.has_default_action,
+            staging.hang_seconds,
         )
 
     def _some_worlds(self, mission: int, count: int) -> list[EpisodeWorld]:
         worlds = self._worlds.setdefault(mission, [])
         while len(worlds) < count:
             tree = SeedTree(0).child("construct", len(worlds))
-            worlds.append(as_episodes(PrivateGenerators(tree).run(self._plan.missions[mission].make)))
-            self._beat()
+            with trace.span("make world"), self._loading():
+                world = as_episodes(PrivateGenerators(tree).run(self._plan.missions[mission].make))
+            worlds.append(traced_world(world))
         return worlds[:count]
 
     def _forget_worlds(self, mission: int) -> None:
         for world in self._worlds.pop(mission, []):
             world.close()
 
-    def _runner(self, task: Task, facts: Facts) -> Runner:
-        key = (task.mission, task.entry)
+    def _runner(self, task: Task, facts: Facts, *, apart: bool) -> Runner:
+        key = (task.mission, task.entry, apart)
         if key not in self._runners:
             for old in list(self._runners):  # tasks come mission by mission: what is done is not needed again
                 self._runners.pop(old).close()
             (world,) = self._some_worlds(task.mission, 1)
-            entry = self._plan.entries[task.entry]
+            entry, staging = self._plan.entries[task.entry], self._staging
             castings = [Casting(spec, facts.draws[i], rows(facts, i)) for i, spec in enumerate(entry.specs)]
-            strategies = [spec.strategy or self._staging.strategy for spec in entry.specs]
-            self._runners[key] = make_runner(castings, world.spec(), strategies, self._staging.cores)
+            strategies = ["processes" if apart else spec.strategy or staging.strategy for spec in entry.specs]
+            # A policy that crashes or exceeds its time must not take the user's program along, nor the other agents.
+            takes_part = self._port.crosses_processes and staging.action_seconds is None and not apart
+            cores = min(len(facts.agents), _MOST_APART) if apart else staging.cores
+            runner = make_runner(castings, world.spec(), strategies, cores, takes_part=takes_part)
+            self._runners[key] = traced_runner(runner)
         return self._runners[key]
 
     def close(self) -> None:
@@ -177,3 +279,7 @@ class EvaluationService:
             runner.close()
         for mission in list(self._worlds):
             self._forget_worlds(mission)
+
+
+def _batches(policy: Any) -> bool:
+    return callable(getattr(policy, "step_batch", None))

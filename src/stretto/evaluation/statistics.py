@@ -4,9 +4,9 @@ Everything is a function of the records as a set and of one seed: neither the or
 number of threads changes a digit. Only what stands under `timing` depends on the clock.
 
 An interquartile mean (IQM) is the mean of the middle half: a quarter of the episodes, rounded down, is left away at
-each end. Intervals are 95% percentile intervals of a stratified bootstrap: episodes are drawn anew within each mission.
-Where there is nothing to draw from (no two episodes on one mission) there is no interval. Where all episodes agree the
-interval is a single point, which says more about the number of episodes than about the policy.
+each end. Intervals are those of `bootstrap`, with missions for strata. Where there is nothing to draw from (no two
+episodes on one mission) there is none. Where all episodes agree the interval is a single point, which says more about the
+number of episodes than about the policy.
 """
 
 from __future__ import annotations
@@ -14,27 +14,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-import numpy as np
-from numpy.typing import NDArray
-
 from stretto.errors import UsageError
+from stretto.evaluation.bootstrap import RESAMPLES, Bootstrap, Interval
 from stretto.evaluation.records import EpisodeRecord
 from stretto.seeding import SeedTree
 
 Failed = Literal["exclude", "worst"]
-Interval = tuple[float, float]
 EpisodeKey = tuple[str, str, int]
-Played = Mapping[str, Mapping[tuple[str, int], float]]
-Places = NDArray[np.int64]
+Played = Mapping[str, Mapping[str, Mapping[int, float]]]
+"""Rewards by label, mission and episode."""
 
-CONFIDENCE = 0.95
-RESAMPLES = 2_000
 LARGEST = 1e150  # numbers beyond are no results: their sums and differences need not be finite
-_BLOCK = 1 << 16  # numbers drawn at a time: all that is computed from them stays in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +36,9 @@ class LabelSummary:
     """How one label did on one mission, or on all of them (`mission` is None), which pools their episodes.
 
     `episodes` are those that count, `failures` those that failed, `left_out` those that do not count, because they
-    failed here or for another label. Rewards are per agent and episode. Steps, `overdue` (deadlines struck, in total)
-    and `statistics` (of the game: a mean, and over how many episodes that report it) are of counted episodes that did
-    not fail; `timing` is of all that did not fail and were timed. None stands where there is no episode to tell.
+    failed here or for another label. Rewards are per agent and episode. Steps and `statistics` (of the game: a mean, and
+    over how many episodes that report it) are of counted episodes that did not fail; `overdue` are the deadlines struck
+    in all episodes; `timing` is of all that did not fail and were timed. None stands where there is no episode to tell.
     """
 
     mission: str | None
@@ -134,16 +128,22 @@ def summarize(
     missions = _in_order("missions", missions, {record.mission for record in ordered})
     labels = _in_order("labels", labels, {record.label for record in ordered})
     rewards = counted_rewards(ordered, failed)
-    stream = SeedTree(seed).child("bootstrap")
+    bootstrap = Bootstrap(SeedTree(seed).child("bootstrap"), resamples)
     parts: dict[tuple[str | None, str], list[EpisodeRecord]] = {}
     for record in ordered:
         parts.setdefault((record.mission, record.label), []).append(record)
         parts.setdefault((None, record.label), []).append(record)
-    played: dict[str, dict[tuple[str, int], float]] = {}
+    played: dict[str, dict[str, dict[int, float]]] = {}
     for (mission, label, episode), reward in sorted(rewards.items()):
-        played.setdefault(label, {})[mission, episode] = reward
-    rows = {part: _summarize_label(part, found, rewards, stream, resamples) for part, found in parts.items()}
+        played.setdefault(label, {}).setdefault(mission, {})[episode] = reward
+    rows = {part: _summarize_label(part, found, rewards, bootstrap) for part, found in parts.items()}
     pairs = [(label, baseline) for place, label in enumerate(labels) for baseline in labels[place + 1 :]]
+    compared = [row for pair in pairs for row in _compare(missions, pair, played, bootstrap)]
+    intervals = bootstrap.intervals()
+    rows = {part: replace(row, interval=intervals.get(part)) for part, row in rows.items()}
+    compared = [_with_intervals(row, intervals) for row in compared]
+    places = {mission: place for place, mission in enumerate((None, *missions))}
+    compared.sort(key=lambda row: places[row.mission])
     return Summary(
         missions=missions,
         labels=labels,
@@ -152,9 +152,7 @@ def summarize(
         resamples=resamples,
         by_mission=tuple(rows[part] for m in missions for label in labels if (part := (m, label)) in rows),
         overall=tuple(rows[None, label] for label in labels if (None, label) in rows),
-        comparisons=tuple(
-            _compare(where, pair, played, stream, resamples) for where in (None, *missions) for pair in pairs
-        ),
+        comparisons=tuple(compared),
     )
 
 
@@ -202,92 +200,75 @@ def interquartile_mean(values: Iterable[float]) -> float | None:
     return _mean(ordered[cut : len(ordered) - cut])
 
 
-def iqm_interval(strata: Sequence[Sequence[float]], stream: SeedTree, resamples: int = RESAMPLES) -> Interval | None:
-    """Return the interval of the IQM of all values together, which are drawn anew within each stratum."""
-    if not _can_resample(strata):
-        return None
-    values = np.concatenate([np.asarray(stratum, np.float64) for stratum in strata])
-    total, cut = len(values), len(values) // 4
-    # Sorted once: how often each rank was drawn tells what the middle half of a resample is, without sorting it.
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    ranks = np.empty(total, np.int64)
-    ranks[order] = np.arange(total)
-    excess = []
-    for counts in _draw_counts(_split(ranks, strata), stream.generator(), resamples):
-        # A kept value is the lowest of all plus the gaps below it: count the kept ones above each gap.
-        upto = np.clip(np.cumsum(counts, axis=1), cut, total - cut)[:, :-1]
-        # Not `@`: what BLAS adds up first, and so the last digit, depends on its number of threads.
-        excess.append(np.einsum("ij,j->i", total - cut - upto, np.diff(ordered)))
-    return _percentiles(ordered[0] + np.concatenate(excess) / (total - 2 * cut))
-
-
-def mean_intervals(
-    strata: Sequence[Sequence[Sequence[float]]], stream: SeedTree, resamples: int = RESAMPLES
-) -> list[Interval] | None:
-    """Return the interval of the mean of each column, of rows which are drawn anew within each stratum."""
-    if not _can_resample(strata):
-        return None
-    columns = np.array([row for stratum in strata for row in stratum], np.float64).T.copy()
-    draws = _draw_counts(_split(np.arange(columns.shape[1]), strata), stream.generator(), resamples)
-    # From the lowest value on, so that values which are all equal have exactly themselves for an interval.
-    lowest = columns.min(axis=1, keepdims=True)
-    excess = np.concatenate([np.einsum("ij,kj->ki", counts, columns - lowest) for counts in draws], axis=1)
-    return [_percentiles(means) for means in lowest + excess / columns.shape[1]]
-
-
 def _summarize_label(
     part: tuple[str | None, str],
     records: Sequence[EpisodeRecord],
     rewards: Mapping[EpisodeKey, float],
-    stream: SeedTree,
-    resamples: int,
+    bootstrap: Bootstrap,
 ) -> LabelSummary:
+    """Return all but the interval, which `bootstrap` is asked for."""
     mission, label = part
     counted = [record for record in records if record.key in rewards]
-    played = [record for record in counted if has_result(record)]
+    well = [record for record in records if has_result(record)]
+    played = [record for record in well if record.key in rewards]
     strata: dict[str, list[float]] = {}
     for record in counted:
         strata.setdefault(record.mission, []).append(rewards[record.key])
     values = [value for stratum in strata.values() for value in stratum]
-    stream = stream.child("reward", label, *(() if mission is None else (mission,)))
+    bootstrap.add_iqm(part, strata)
     return LabelSummary(
         mission=mission,
         label=label,
         episodes=len(counted),
-        failures=sum(not has_result(record) for record in records),
+        failures=len(records) - len(well),
         left_out=len(records) - len(counted),
         reward=_mean(values),
         iqm=interquartile_mean(values),
-        interval=iqm_interval(list(strata.values()), stream, resamples),
+        interval=None,
         steps=_mean([record.steps for record in played]),
-        overdue=int(sum(sum(record.overdue.values()) for record in played)),
+        overdue=int(sum(sum(record.overdue.values()) for record in records)),
         statistics=_game_statistics(played),
-        timing=_throughput(records),
+        timing=_throughput(well),
     )
 
 
 def _compare(
-    mission: str | None, pair: tuple[str, str], played: Played, stream: SeedTree, resamples: int
-) -> Comparison:
+    missions: Sequence[str], pair: tuple[str, str], played: Played, bootstrap: Bootstrap
+) -> Iterator[Comparison]:
+    """Yield how a pair did on all missions and on each, without the intervals, which `bootstrap` is asked for."""
     first, second = (played.get(label, {}) for label in pair)
-    strata: dict[str, list[tuple[float, float]]] = {}
-    for (where, episode), reward in first.items():
-        if mission in (None, where) and (where, episode) in second:
-            difference = reward - second[where, episode]
-            strata.setdefault(where, []).append(((1 + (difference > 0) - (difference < 0)) / 2, difference))
-    rows = [row for stratum in strata.values() for row in stratum]
-    stream = stream.child("pair", *pair, *(() if mission is None else (mission,)))
-    intervals = mean_intervals(list(strata.values()), stream, resamples) or (None, None)
-    return Comparison(
-        mission=mission,
-        label=pair[0],
-        baseline=pair[1],
-        episodes=len(rows),
-        improvement=_mean([win for win, _ in rows]),
-        improvement_interval=intervals[0],
-        difference=_mean([difference for _, difference in rows]),
-        difference_interval=intervals[1],
+    differences: dict[str, list[float]] = {}
+    for mission in missions:
+        there, here = first.get(mission, {}), second.get(mission, {})
+        differences[mission] = [reward - here[episode] for episode, reward in there.items() if episode in here]
+    wins = {mission: [_win(one) for one in found] for mission, found in differences.items()}
+    for where in (None, *missions):
+        chosen = missions if where is None else [where]
+        gained, won = ({m: found[m] for m in chosen if found[m]} for found in (differences, wins))
+        bootstrap.add_mean(("improvement", where, *pair), won)
+        bootstrap.add_mean(("difference", where, *pair), gained)
+        yield Comparison(
+            mission=where,
+            label=pair[0],
+            baseline=pair[1],
+            episodes=sum(map(len, gained.values())),
+            improvement=_mean([one for found in won.values() for one in found]),
+            improvement_interval=None,
+            difference=_mean([one for found in gained.values() for one in found]),
+            difference_interval=None,
+        )
+
+
+def _win(difference: float) -> float:
+    return 1.0 if difference > 0 else 0.0 if difference < 0 else 0.5
+
+
+def _with_intervals(row: Comparison, intervals: Mapping[Hashable, Interval]) -> Comparison:
+    key = row.mission, row.label, row.baseline
+    return replace(
+        row,
+        improvement_interval=intervals.get(("improvement", *key)),
+        difference_interval=intervals.get(("difference", *key)),
     )
 
 
@@ -301,7 +282,7 @@ def _game_statistics(records: Sequence[EpisodeRecord]) -> dict[str, dict[str, fl
 
 
 def _throughput(records: Sequence[EpisodeRecord]) -> dict[str, float]:
-    timed = [record for record in records if has_result(record) and seconds_taken(record)]
+    timed = [record for record in records if seconds_taken(record)]
     if not timed:
         return {}
     seconds = math.fsum(map(seconds_taken, timed))
@@ -312,30 +293,6 @@ def _throughput(records: Sequence[EpisodeRecord]) -> dict[str, float]:
 def _mean(values: Sequence[float]) -> float | None:
     # fsum rounds once, so that the order of the values does not matter.
     return math.fsum(values) / len(values) if values else None
-
-
-def _can_resample(strata: Sequence[Sequence[object]]) -> bool:
-    return any(len(stratum) > 1 for stratum in strata)
-
-
-def _split(places: Places, strata: Sequence[Sequence[object]]) -> list[Places]:
-    return np.split(places, np.cumsum([len(stratum) for stratum in strata])[:-1])
-
-
-def _draw_counts(strata: Sequence[Places], rng: np.random.Generator, resamples: int) -> Iterator[Places]:
-    """Yield, some resamples at a time, how often each place is drawn; `strata` are the places that belong together."""
-    total = sum(map(len, strata))
-    block = max(1, _BLOCK // total)
-    for first in range(0, resamples, block):
-        rows = min(block, resamples - first)
-        starts = np.arange(0, rows * total, total)[:, None]
-        drawn = [places[rng.integers(len(places), size=(rows, len(places)))] + starts for places in strata]
-        yield np.bincount(np.concatenate(drawn, axis=1).ravel(), minlength=rows * total).reshape(rows, total)
-
-
-def _percentiles(resampled: NDArray[np.float64]) -> Interval:
-    low, high = np.quantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return float(low), float(high)
 
 
 def _in_order(what: str, given: Sequence[str] | None, found: set[str]) -> tuple[str, ...]:

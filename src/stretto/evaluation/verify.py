@@ -9,7 +9,8 @@ from typing import Any
 
 from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import Plan
-from stretto.evaluation.run import SILENCE_SECONDS, Run, entries_of
+from stretto.evaluation.playing import Run
+from stretto.evaluation.run import entries_of
 from stretto.evaluation.service import EvaluationFactory, Staging
 from stretto.workers.backends import PROCESS, SERIAL
 from stretto.workers.pool import Pool
@@ -86,9 +87,9 @@ def _run(plan: Plan, way: Way) -> Run:
     staging = Staging(strategy=way.strategy, cores=2, watch=True)
     factory = EvaluationFactory(plan, staging)
     with Pool(PROCESS if way.jobs else SERIAL, [factory] * max(1, way.jobs)) as pool:
-        run = Run(plan, pool, lambda _: None)
+        run = Run(plan, pool, lambda _: None, staging)
         tasks = plan.tasks(run.look())
-        run.play(reversed(tasks) if way.reverse else tasks, SILENCE_SECONDS)
+        run.play(reversed(tasks) if way.reverse else tasks)
     return run
 
 

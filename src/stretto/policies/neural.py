@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from stretto.core import Action, AgentId, AgentPolicy, MultiAgentPolicy, Observation, WorldSpec
 from stretto.errors import InvalidSpace, UsageError
+from stretto.policies.torch_settings import check_device
 from stretto.seeding import SeedTree
 
 HIDDEN = 32
@@ -39,13 +40,23 @@ class Neural(MultiAgentPolicy):
     shorter observations end with zeros, and an agent uses as many of the outputs as it needs.
 
     Actions are drawn with the agent's generator, or are the best ones if `deterministic`. For a Box the outputs are
-    means, and `noise` is the standard deviation; -1 and 1 stand for the bounds where there are two.
+    means, and `noise` is the standard deviation; -1 and 1 stand for the bounds where there are two. The network is
+    computed on `device`; hidden states and draws stay in the memory of the process.
     """
 
-    def __init__(self, world: WorldSpec, *, seed: int = 0, deterministic: bool = False, noise: float = 0.3) -> None:
+    def __init__(
+        self,
+        world: WorldSpec,
+        *,
+        seed: int = 0,
+        deterministic: bool = False,
+        noise: float = 0.3,
+        device: str = "cpu",
+    ) -> None:
         super().__init__(world)
         _check_torch()
-        self.deterministic, self.noise = deterministic, noise
+        check_device(device)
+        self.deterministic, self.noise, self.device = deterministic, noise, device
         inputs = max(1, *(_input_width(space) for space in world.observation_spaces.values()))
         outputs = max(_output_width(space) for space in world.action_spaces.values())
         self.shapes: dict[str, tuple[int, ...]] = {
@@ -84,7 +95,9 @@ class Neural(MultiAgentPolicy):
         import torch
 
         # Columns first: each input's weights lie together, next to those of the other outputs.
-        self._weights = {name: torch.from_numpy(np.ascontiguousarray(values.T)) for name, values in weights.items()}
+        self._weights = {
+            name: torch.from_numpy(np.ascontiguousarray(values.T)).to(self.device) for name, values in weights.items()
+        }
 
     def agent_policy(self, agent: AgentId) -> AgentPolicy:
         return NeuralAgent(self, self.world.observation_spaces[agent], self.world.action_spaces[agent])
@@ -102,14 +115,15 @@ class Neural(MultiAgentPolicy):
         import torch
 
         with torch.no_grad(), _one_thread(torch):
-            before = torch.from_numpy(hidden)
-            encoded = torch.tanh(self._linear(torch.from_numpy(inputs), "encoder.weight", "encoder.bias"))
+            before = torch.from_numpy(hidden).to(self.device)
+            seen = torch.from_numpy(inputs).to(self.device)
+            encoded = torch.tanh(self._linear(seen, "encoder.weight", "encoder.bias"))
             given = self._linear(encoded, "gru.weight_ih", "gru.bias_ih").chunk(3, dim=1)
             kept = self._linear(before, "gru.weight_hh", "gru.bias_hh").chunk(3, dim=1)
             reset, update = torch.sigmoid(given[0] + kept[0]), torch.sigmoid(given[1] + kept[1])
             proposed = torch.tanh(given[2] + reset * kept[2])
             after = proposed + update * (before - proposed)
-            return after.numpy(), self._linear(after, "head.weight", "head.bias").numpy()
+            return after.cpu().numpy(), self._linear(after, "head.weight", "head.bias").cpu().numpy()
 
     def _linear(self, rows: Any, weight: str, bias: str) -> Any:
         """Multiply by a matrix, with single products and sums in an order that the number of inputs alone decides.

@@ -20,6 +20,9 @@ from stretto.workers.pool import Answer, Pool
 
 SPIN_SECONDS = 200e-6
 
+BEGIN_SECONDS = 300.0
+"""How long the agents' policies of an episode may take to be made."""
+
 _LEAST_BOX_BYTES, _MOST_BOX_BYTES = 1 << 16, 1 << 24
 
 
@@ -202,6 +205,7 @@ class Processes:
         self._policies: dict[tuple[EpisodeKey, str], int] = {}
         self._asked: list[list[int]] = []
         self._questions: Sequence[Question] = ()
+        self._begun: dict[int, list[Role]] = {}
 
     def begin(self, roles: Sequence[Role]) -> None:
         self._policies.update({(role.episode, role.agent): role.policy for role in roles})
@@ -210,8 +214,9 @@ class Processes:
         for role in roles:
             shares.setdefault(self._home[role.agent], []).append(role)
         own = shares.pop(self._here, [])
+        self._begun = shares
         for worker, share in shares.items():
-            self._pool.give(worker, (_BEGIN, share))
+            self._pool.give(worker, (_BEGIN, share), BEGIN_SECONDS)
         order = {role.agent: i for i, role in enumerate(roles)}
         self._together(lambda: self._troupe.begin(own) if self._troupe is not None else None, len(shares), order)
 
@@ -262,13 +267,16 @@ class Processes:
 
     def _blamed(self, answer: Answer) -> Exception:
         assert isinstance(answer.error, Exception)
-        if answer.lost and self._asked and self._asked[answer.worker]:
+        if not answer.lost:
+            return answer.error
+        if self._asked:
             question = self._questions[self._asked[answer.worker][0]]
-            policy = self._policies[question.episode, question.agent]
-            lost = PolicyLost(str(answer.error), policy, question.agent)
-            lost.__cause__ = answer.error
-            return lost
-        return answer.error
+            lost = PolicyLost(str(answer.error), self._policies[question.episode, question.agent], question.agent)
+        else:
+            role = self._begun[answer.worker][0]
+            lost = PolicyLost(str(answer.error), role.policy, role.agent)
+        lost.__cause__ = answer.error
+        return lost
 
     def end(self, episode: EpisodeKey) -> None:
         if self._troupe is not None:

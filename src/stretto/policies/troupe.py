@@ -7,9 +7,12 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from stretto.core import Action, AgentId, MultiAgentPolicy, Observation, WorldSpec
 from stretto.errors import PolicyFailed
-from stretto.policies.spec import PolicySpec, load_policy, reset_policy
+from stretto.policies.loading import load_policy, reset_policy
+from stretto.policies.spec import PolicySpec
 from stretto.seeding import PrivateGenerators, SeedTree
 
 EpisodeKey = Hashable
@@ -66,7 +69,7 @@ class _Player:
 class _Loaded:
     casting: Casting
     policy: MultiAgentPolicy
-    extras: list[Any] = field(default_factory=list)  # agents that fill up a batch, and follow nobody's episode
+    spare: list[np.random.Generator] = field(default_factory=list)  # for agents that only fill up a batch
 
 
 class Troupe:
@@ -131,11 +134,8 @@ class Troupe:
         """Ask a policy for a whole batch, always of the same number of rows: their last bits depend on it."""
         players = [self._players[question.episode, question.agent] for question in questions]
         missing = loaded.casting.rows - len(players)
-        while len(loaded.extras) < missing:
-            extra = loaded.policy.agent_policy(questions[0].agent)
-            reset_policy(extra, SeedTree(0).child("extra", len(loaded.extras)).generator())
-            loaded.extras.append(extra)
-        policies = [player.policy for player in players] + loaded.extras[:missing]
+        policies = [player.policy for player in players]
+        policies += [self._extra(loaded, questions[0].agent, number) for number in range(missing)]
         observations = [question.observation for question in questions] + [questions[0].observation] * missing
         began, busy = time.perf_counter(), time.thread_time()
         step_batch: Any = loaded.policy.step_batch  # type: ignore[attr-defined]  # only where there is one
@@ -144,11 +144,19 @@ class Troupe:
         seconds, busy = (time.perf_counter() - began) / count, (time.thread_time() - busy) / count
         return [Reply(action, seconds, busy) for action in list(actions)[:count]]
 
+    def _extra(self, loaded: _Loaded, agent: AgentId, number: int) -> Any:
+        """Return an agent that fills up a batch: a new one each time, so that nothing can come of what it saw before."""
+        if number == len(loaded.spare):
+            loaded.spare.append(SeedTree(0).child("extra", number).generator())
+        extra = loaded.policy.agent_policy(agent)
+        reset_policy(extra, loaded.spare[number])
+        return extra
+
 
 def _attributed(role: Role, function: Callable[..., Any], *args: Any) -> Any:
     """Call a policy's code; what it raises says whose it was."""
     try:
         return function(*args)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # one that calls sys.exit() has failed, and must not end the program
         error.add_note(f"in the policy of agent {role.agent}")
         raise PolicyFailed(f"the policy of agent {role.agent} raised {error!r}", role.policy, role.agent) from error

@@ -180,12 +180,14 @@ class _Host:
             if code == MESSAGE:
                 message = port.mail.receive(number)
                 name = type(message).__name__
-                port.send(Reply(number, self._handle(message)), number)
+                value = self._handle(message)
             else:
                 assert self.service is not None
                 value = self.service.signal(code)
-                if value is not None:
-                    port.send(Reply(number, value), number)
+            if began:  # before the answer: after it, the caller may look no more
+                self._tell_span(name, began)
+            if code == MESSAGE or value is not None:
+                port.send(Reply(number, value), number)
         except Abandoned:
             raise
         except BaseException as error:
@@ -193,10 +195,11 @@ class _Host:
             if port.interruptible and isinstance(error, KeyboardInterrupt):
                 raise
             port.send(failure(number, error, port), number)
-        if began:
-            log = trace.Trace()
-            log.add(name, began)
-            port.send(Spans(log.spans))
+
+    def _tell_span(self, name: str, began: int) -> None:
+        log = trace.Trace()
+        log.add(name, began)
+        self.port.send(Spans(log.spans))
 
     def _handle(self, message: object) -> object:
         match message:

@@ -11,6 +11,7 @@ from typing import Any, Self
 from stretto import trace
 from stretto.budget import NativeThreads
 from stretto.errors import Place, WorkerDied, WorldHung
+from stretto.workers import watchdog
 from stretto.workers.arena import Arena
 from stretto.workers.backends import Backend
 from stretto.workers.base import Failure, Output, Port, Reply, Service, Spans, Worker
@@ -150,7 +151,8 @@ class Pool:
     def _start(self, index: int) -> Worker:
         place = self._places[index]
         if self._backend.start is None:
-            place.worker = InlineWorker(index, _CAPACITY, self._arena, place.factory)
+            place.worker = inline = InlineWorker(index, _CAPACITY, self._arena, place.factory)
+            watchdog.watch(inline, lambda: place.limit_seconds, "a worker process")
         else:
             place.worker = self._backend.start(
                 index, _CAPACITY, self._arena, self._bell, place.factory, spin_seconds=self._spin_seconds
@@ -274,6 +276,8 @@ class Pool:
                     pass
 
     def _discard(self, place: _Seat) -> None:
+        if isinstance(place.worker, InlineWorker):
+            watchdog.leave(place.worker)
         if place.worker is not None:
             self._waiter.forget(place.worker)
             place.worker.kill()

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from types import FrameType
 
-from stretto.workers.control import DONE, POSITION
+from stretto.workers.control import BEAT, DONE, POSITION
 from stretto.workers.inline import InlineWorker
 
 _LOOK_SECONDS = 0.25
@@ -25,23 +25,24 @@ Limit = Callable[[], float | None]
 class _Watch:
     """One worker, and since when it has not moved."""
 
-    def __init__(self, worker: InlineWorker, limit: Limit) -> None:
+    def __init__(self, worker: InlineWorker, limit: Limit, remedy: str) -> None:
         self.worker = worker
         self._limit = limit
-        self._seen = (0, 0)
+        self._remedy = remedy
+        self._seen = (0, 0, 0)
         self._since = 0.0
         self._told = False
 
     def look(self, now: float) -> None:
         words = self.worker.words
-        seen = (int(words[DONE]), int(words[POSITION]))
+        seen = (int(words[DONE]), int(words[POSITION]), int(words[BEAT]))
         if seen != self._seen or not self.worker.working:
             self._seen, self._since, self._told = seen, now, False
             return
         limit = self._limit()
         if limit is not None and now - self._since > limit and not self._told:
             self._told = True
-            _dump(self.worker, limit)
+            _dump(self.worker, limit, self._remedy)
 
 
 _watches: dict[int, _Watch] = {}
@@ -49,11 +50,11 @@ _thread: threading.Thread | None = None
 _changed = threading.Condition()
 
 
-def watch(worker: InlineWorker, limit: Limit) -> None:
+def watch(worker: InlineWorker, limit: Limit, remedy: str = "isolate=True") -> None:
     """From now on, write the stack of a worker that does not move for longer than its limit to stderr, once."""
     global _thread
     with _changed:
-        _watches[id(worker)] = _Watch(worker, limit)
+        _watches[id(worker)] = _Watch(worker, limit, remedy)
         if _thread is None:
             _thread = threading.Thread(target=_look_from_time_to_time, name="stretto-watchdog", daemon=True)
             _thread.start()
@@ -80,12 +81,12 @@ def _look_from_time_to_time() -> None:
             one.look(now)
 
 
-def _dump(worker: InlineWorker, limit: float) -> None:
+def _dump(worker: InlineWorker, limit: float, remedy: str) -> None:
     stack = next((frame for frame in sys._current_frames().values() if _runs(frame, worker)), None)  # noqa: SLF001  there is no public way
     text = "(unknown)\n" if stack is None else "".join(traceback.format_stack(stack))
     sys.stderr.write(
         f"stretto: no answer for {limit:g} s {worker.port.place()}; it runs in the caller's process and cannot be ended "
-        f"(isolate=True would allow that). Its Python stack is:\n{text}"
+        f"({remedy} would allow that). Its Python stack is:\n{text}"
     )
     sys.stderr.flush()
 

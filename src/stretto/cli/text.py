@@ -1,0 +1,102 @@
+"""Sentences and documentation in lines that fit on a screen."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import textwrap
+import traceback
+from pathlib import Path
+
+from rich.console import Console
+
+import stretto
+
+WIDTH = 80
+"""How wide what we print is, at most."""
+
+_MARK = re.compile(r"\s*([-*] |\||>>>|#|\d+\. )")
+"""How an item, a row of a table, code, or a heading begins."""
+
+
+def screen_width() -> int:
+    """Return how wide tables are: as wide as the terminal, `WIDTH` at most."""
+    return min(WIDTH, Console().width)
+
+
+def filled(text: str, most_lines: int | None = None) -> str:
+    """Return a sentence in lines, those after the first indented; names and paths are never broken."""
+    return textwrap.fill(
+        text,
+        WIDTH,
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+        max_lines=most_lines,
+        placeholder=" ...",
+    )
+
+
+def say(text: str) -> None:
+    """Tell something on stderr: in a terminal broken between words, elsewhere in one line."""
+    print(filled(text) if sys.stderr.isatty() else text, file=sys.stderr)
+
+
+def users_frames(error: BaseException) -> str:
+    """Return where the user's code raised an error: the lines of a traceback that come after all of this package's."""
+    remote = getattr(error.__cause__, "remote_traceback", None)
+    text = remote or "".join(traceback.format_exception(error))
+    ours = f'  File "{Path(stretto.__file__).parent}{os.sep}'
+    frames = re.split(r'(?m)^(?=  File ")', text)[1:]
+    last = max((i for i, frame in enumerate(frames) if frame.startswith(ours)), default=-1)
+    theirs = "".join(frames[last + 1 :]) or "".join(frames)
+    # What stands less deep is the error itself, which is told elsewhere.
+    return "".join(line for line in theirs.splitlines(keepends=True) if line.startswith("  "))
+
+
+def documentation(text: str) -> str:
+    """Return a docstring in lines that fit: lists stay lists, and code and tables keep their lines."""
+    lines: list[str] = []
+    piece, code = "", False
+
+    def finish() -> None:
+        nonlocal piece
+        if piece:
+            lines.extend(_broken(piece, code=code))
+        piece = ""
+
+    for line in text.splitlines():
+        fence = line.lstrip().startswith("```")
+        if code or fence or not line.strip() or _begins(line, piece):
+            finish()
+        if fence:
+            code = not code
+        piece = f"{piece} {line.strip()}" if piece else line.rstrip()
+        if code or fence or not line.strip():
+            lines.extend(_broken(piece, code=True))
+            piece = ""
+    finish()
+    return "\n".join(lines)
+
+
+def _begins(line: str, piece: str) -> bool:
+    """Whether a line begins something new after what stands in `piece`, and does not go on with it."""
+    indent = _indent(line)
+    after_heading = piece.lstrip().startswith("#")
+    deeper = indent and (indent <= _indent(piece) or piece.endswith(":"))
+    return bool(_MARK.match(line) or after_heading or deeper)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _broken(piece: str, *, code: bool) -> list[str]:
+    if len(piece) <= WIDTH:
+        return [piece]
+    if piece.lstrip().startswith("|"):  # without what only aligns its columns
+        piece = re.sub(r"-{4,}", "---", re.sub(r"\s{2,}", " ", piece))
+    indent = " " * _indent(piece)
+    hanging = indent + ("  " if code or indent or _MARK.match(piece) else "")
+    return textwrap.wrap(piece.strip(), WIDTH, initial_indent=indent, subsequent_indent=hanging, break_on_hyphens=False)

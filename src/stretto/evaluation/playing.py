@@ -1,0 +1,164 @@
+"""Run: a plan being played. What dies or hangs is tried again, and told by name if that does not help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from stretto.errors import Place, WorkerDied, WorldHung
+from stretto.evaluation.hands import Hands
+from stretto.evaluation.plan import Facts, Plan, Task
+from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
+from stretto.evaluation.reproduce import reproduce
+from stretto.evaluation.service import MARGIN_SECONDS, Look, PlayTask, Staging
+from stretto.rollout import Played, Trouble, how_lost
+from stretto.workers.pool import Answer, Pool
+
+ATTEMPTS = 3
+"""How often an episode is begun whose worker dies or hangs, before it counts as failed."""
+
+
+class Run:
+    """A plan being played. Results are kept by key; the order in which they come changes nothing."""
+
+    def __init__(
+        self, plan: Plan, pool: Pool, on_episode: Callable[[EpisodeRecord], None], staging: Staging | None = None
+    ) -> None:
+        self._plan, self._hands, self._on_episode = plan, Hands(pool), on_episode
+        self._staging = staging or Staging()
+        self.records: dict[tuple[int, int, int], EpisodeRecord] = {}
+        self.moments: dict[tuple[int, int, int], list[dict[str, tuple[int, int, float]]]] = {}
+        self._facts: dict[tuple[int, int], Facts] = {}
+        self._attempts: dict[Task, int] = {}
+        self._apart: set[Task] = set()
+
+    def look(self) -> dict[tuple[int, int], Facts]:
+        """Find out what the plan has to know of its missions and policies; errors here are the user's to see at once.
+
+        Where a worker dies it is looked at again; where the policy seems to be the reason, without letting it act: its
+        episodes will tell.
+        """
+        looks: dict[tuple[int, int], int] = {}
+
+        def message(look: Look) -> tuple[object, float | None]:
+            return look, self._staging.silence_seconds(1)
+
+        def take(look: Look, answer: Answer) -> list[Look]:
+            pair = look.mission, look.entry
+            if answer.error is None:
+                self._facts[pair] = answer.value
+                return []
+            looks[pair] = looks.get(pair, 0) + 1
+            if not answer.lost or not look.acting:
+                raise self._told(pair, answer)
+            again = looks[pair] < ATTEMPTS and not isinstance(answer.error, WorldHung)
+            return [replace(look, acting=again)]
+
+        self._hands.do([Look(*pair) for pair in self._plan.pairs()], message, take)
+        return self._facts
+
+    def _told(self, pair: tuple[int, int], answer: Answer) -> BaseException:
+        """Return why a mission cannot be played by a policy at all."""
+        assert answer.error is not None
+        if not answer.lost:
+            return answer.error
+        mission, entry = self._plan.missions[pair[0]].name, self._plan.entries[pair[1]].label
+        what = f"the process that makes {mission} and loads {entry}"
+        message, text = how_lost(what, answer.error, self._staging.hang_seconds)
+        told = WorkerDied(message, Place("looking at what is played"))
+        told.add_note(text)
+        return told
+
+    def play(self, tasks: Iterable[Task]) -> None:
+        """Play tasks until none is left."""
+        self._hands.do(tasks, self._message, self._take)
+
+    def _message(self, task: Task) -> tuple[object, float | None]:
+        self._attempts[task] = self._attempts.get(task, 0) + 1
+        return PlayTask(task, self._facts[task.mission, task.entry], task in self._apart), self._limit(task)
+
+    def _limit(self, task: Task) -> float | None:
+        """Return for how long a worker may be silent while it plays a task."""
+        agents = len(self._facts[task.mission, task.entry].agents) * len(task.episodes)
+        limit = self._staging.silence_seconds(agents)
+        own = {spec.strategy or self._staging.strategy for spec in self._plan.entries[task.entry].specs}
+        below = task in self._apart or own & {"processes", "adaptive"}
+        return limit if limit is None or not below else limit + MARGIN_SECONDS
+
+    def _take(self, task: Task, answer: Answer) -> list[Task]:
+        """Take an answer in; return what has to be played (again)."""
+        if answer.error is None:
+            return self._take_played(task, answer.value)
+        if len(task.episodes) > 1:  # one of them is at fault: each for itself, in batches of the same shape
+            return [Task(task.mission, task.entry, (episode,)) for episode in task.episodes]
+        error = answer.error
+        if not answer.lost:
+            message = f"{type(error).__name__}: {error}".partition("\n")[0]
+            text = "\n".join(getattr(error, "__notes__", [])) or str(error)
+            self._keep(task, task.episodes[0], Played(trouble=Trouble(type(error).__name__, message, text)))
+            return []
+        # Policies that run elsewhere are told by themselves: then it was the world.
+        what = "the world's process" if task in self._apart else "the process of the world and its policies"
+        message, text = how_lost(what, error, self._limit(task))
+        return self._lost(task, Played(trouble=Trouble(type(error).__name__, message, text, lost=True)))
+
+    def _take_played(self, task: Task, results: Sequence[Played]) -> list[Task]:
+        if len(task.episodes) == 1 and results[0].trouble is not None and results[0].trouble.lost:
+            return self._lost(task, results[0])
+        for episode, played in zip(task.episodes, results, strict=True):
+            self._keep(task, episode, played)
+        return []
+
+    def _lost(self, task: Task, played: Played) -> list[Task]:
+        """Return an episode whose process died or hung, to be played again, unless it was tried often enough.
+
+        The last attempt, and any after a hang, has the policies in processes of their own: these say whose it was.
+        """
+        assert played.trouble is not None
+        tried = self._attempts[task]
+        if tried < ATTEMPTS:
+            if tried == ATTEMPTS - 1 or played.trouble.kind == WorldHung.__name__:
+                self._apart.add(task)
+            return [task]
+        played.trouble.message += f" (tried {ATTEMPTS} times)"
+        self._keep(task, task.episodes[0], played)
+        return []
+
+    def _keep(self, task: Task, episode: int, played: Played) -> None:
+        plan, entry = self._plan, self._plan.entries[task.entry]
+        begun = plan.episode(task.mission, task.entry, episode, self._facts[task.mission, task.entry].agents)
+        mission = plan.missions[task.mission]
+        failure = None
+        if played.trouble is not None:
+            trouble = played.trouble
+            failure = EpisodeFailure(
+                kind=trouble.kind,
+                message=trouble.message,
+                policy=None if trouble.policy is None else entry.specs[trouble.policy].name,
+                agent=trouble.agent,
+                step=trouble.step,
+                traceback=trouble.traceback,
+                reproduce=reproduce(plan, self._staging, mission, entry, episode, apart=trouble.lost),
+            )
+        record = EpisodeRecord(
+            mission=mission.name,
+            label=entry.label,
+            episode=episode,
+            seed=begun.seed,
+            steps=played.steps,
+            rewards=played.rewards if failure is None else {},
+            policies={agent: entry.specs[policy].name for agent, policy in begun.policies.items()},
+            statistics=played.statistics,
+            overdue=played.overdue,
+            failure=failure,
+            timing={
+                "seconds": played.world_seconds + played.policy_seconds,
+                "world_seconds": played.world_seconds,
+                "policy_seconds": played.policy_seconds,
+                "attempts": self._attempts.get(task, 1),
+                "strategy": played.strategy,
+            },
+        )
+        self.records[task.mission, task.entry, episode] = record
+        self.moments[task.mission, task.entry, episode] = played.moments
+        self._on_episode(record)

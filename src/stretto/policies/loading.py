@@ -1,0 +1,158 @@
+"""Loading a policy inside the process that asks it: importing its code, building it, giving it weights."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from stretto.core import Action, AgentId, AgentPolicy, MultiAgentPolicy, Observation, WorldSpec
+from stretto.errors import UsageError
+from stretto.policies.files import module_from_file
+from stretto.policies.known import near
+from stretto.policies.spec import Kind, PolicySpec, kind_of
+from stretto.policies.torch_settings import ask_for_determinism
+
+
+def load_policy(spec: PolicySpec, world: WorldSpec) -> MultiAgentPolicy:
+    """Import and build a policy for `world`; code that chooses for one agent alone is wrapped.
+
+    A class with `agent_policy` is built with the world and the kwargs. One with `step` or `__call__` is built with the
+    kwargs for every agent and episode, and given `world` and `agent` if its constructor has arguments of these names.
+    So is the spec's `device`, to both.
+    """
+    if spec.deterministic:
+        ask_for_determinism()  # before any of its code runs
+    found = _imported(spec.target) if isinstance(spec.target, str) else spec.target
+    kind = kind_of(found, spec.name)
+    if spec.data is not None and not callable(getattr(found, "load", None)):
+        raise UsageError(f"data is given to a policy's load(path), which {spec.name!r} does not have; leave data out")
+    match kind:
+        case Kind.TEAM:
+            return _load_team(found, spec, world)
+        case Kind.AGENT:
+            return _load_agents(found, spec, world)
+        case Kind.FUNCTION:
+            return _load_function(found, spec, world)
+
+
+def _load_team(found: Any, spec: PolicySpec, world: WorldSpec) -> MultiAgentPolicy:
+    arguments = {**_offered(found, device=spec.device), **spec.kwargs}
+    _check_arguments(found, spec, (world,), arguments)
+    return cast(MultiAgentPolicy, _with_data(found(world, **arguments), spec))
+
+
+def _load_agents(found: Any, spec: PolicySpec, world: WorldSpec) -> MultiAgentPolicy:
+    arguments = {**_offered(found, world=world, agent="", device=spec.device), **spec.kwargs}
+    told = "agent" in arguments and "agent" not in spec.kwargs
+
+    def make(agent: AgentId) -> Any:
+        made = _with_data(found(**{**arguments, "agent": agent} if told else arguments), spec)
+        return made if hasattr(made, "step") else _Calling(made)
+
+    _check_arguments(found, spec, (), arguments)
+    return _Separate(world, make)
+
+
+def _load_function(found: Any, spec: PolicySpec, world: WorldSpec) -> MultiAgentPolicy:
+    # A partial has no reset: one agent's new episode is no reason to reset what all agents share.
+    function = functools.partial(_with_data(found, spec), **spec.kwargs)
+    return _Separate(world, lambda agent: _Calling(function))
+
+
+def _offered(found: Any, **values: Any) -> dict[str, Any]:
+    """Return those values that there are and that a constructor has arguments for."""
+    names = inspect.signature(found).parameters
+    return {name: value for name, value in values.items() if name in names and value is not None}
+
+
+def _with_data(made: Any, spec: PolicySpec) -> Any:
+    if spec.data is not None:
+        made.load(spec.data)
+    return made
+
+
+def _check_arguments(found: Any, spec: PolicySpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    signature = inspect.signature(found)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise UsageError(
+            f"kw. settings must be arguments of the policy, got {dict(spec.kwargs)} for {spec.name!r} ({error}); "
+            f"it takes {signature}"
+        ) from None
+
+
+class _Separate(MultiAgentPolicy):
+    """Agents that share nothing that Stretto knows of."""
+
+    def __init__(self, world: WorldSpec, make: Callable[[AgentId], Any]) -> None:
+        super().__init__(world)
+        self._make = make
+
+    def agent_policy(self, agent: AgentId) -> AgentPolicy:
+        return cast(AgentPolicy, self._make(agent))
+
+
+class _Calling(AgentPolicy):
+    """A callable as the policy of one agent."""
+
+    def __init__(self, function: Callable[[Observation], Action]) -> None:
+        self._function = function
+
+    def reset(self, rng: np.random.Generator) -> None:
+        reset_policy(self._function, rng)
+
+    def step(self, observation: Observation) -> Action:
+        return self._function(observation)
+
+
+def _imported(target: str) -> Any:
+    where, _, attribute = target.rpartition(":")
+    try:
+        module = module_from_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{where}.".startswith(f"{error.name}."):
+            raise  # something that the module itself needs
+        raise UsageError(
+            f"a policy's module must be importable, got {where!r}; install it, or write file.py:Class"
+        ) from error
+    try:
+        return functools.reduce(getattr, attribute.split("."), module)
+    except AttributeError:
+        there = [name for name, value in vars(module).items() if callable(value)]
+        remedy = near(attribute, there) or "; name a class or function that it has"
+        raise UsageError(
+            f"a policy must be in its module, got {attribute!r}, which {where} does not have{remedy}"
+        ) from None
+
+
+_ResetCall = Callable[[Any, np.random.Generator], object]
+_reset_calls: WeakKeyDictionary[Any, _ResetCall] = WeakKeyDictionary()
+
+
+def reset_policy(agent_policy: Any, rng: np.random.Generator) -> None:
+    """Begin an episode: call `reset` with the generator, or without if it takes none, or not at all if there is none."""
+    reset = getattr(agent_policy, "reset", None)
+    if reset is None:
+        return
+    function = getattr(reset, "__func__", reset)
+    call = _reset_calls.get(function)
+    if call is None:
+        call = _reset_calls[function] = _reset_call(reset)
+    call(reset, rng)
+
+
+def _reset_call(reset: Any) -> _ResetCall:
+    parameters = inspect.signature(reset).parameters.values()
+    if any(p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL} for p in parameters):
+        return lambda reset, rng: reset(rng)
+    if any(p.name == "rng" for p in parameters):
+        return lambda reset, rng: reset(rng=rng)
+    return lambda reset, rng: reset()

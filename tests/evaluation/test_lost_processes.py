@@ -1,0 +1,193 @@
+"""Processes of an evaluation that die or hang: the same result where that passes, and who it was where it does not."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import gymnasium
+import psutil
+import pytest
+
+from stretto.evaluation.run import EvaluationInterrupted, evaluate
+from stretto.policies.spec import PolicySpec
+from stretto.workers.launcher import launcher
+from tests.evaluation.players import Faulty, Sleeping, Stateful
+
+SLOW = PolicySpec("slow", Sleeping, {"seconds": 0.004})
+SMALL = {"cogs": 2, "episodes": 6, "steps": 12, "seed": 3}
+
+
+def results(report):
+    """All that must not depend on how it was computed."""
+    return [json.dumps(replace(record, timing={}).as_json(), sort_keys=True) for record in report.records]
+
+
+def failures(report):
+    return {(r.label, r.episode): r.failure for r in report.records if r.failure is not None}
+
+
+def workers() -> list[int]:
+    """The processes that play or choose now: those that our launcher, and the launchers of these, have started."""
+    found = []
+    with contextlib.suppress(psutil.Error):  # some end while we look
+        for worker in psutil.Process(launcher().pid).children():
+            found.append(worker.pid)
+            for nested in worker.children():
+                found += [process.pid for process in nested.children()]
+    return found
+
+
+@contextlib.contextmanager
+def killing(seed: int, most: int) -> Iterator[list[int]]:
+    """Kill some of our workers, one after the other, at random moments, while something else is going on."""
+    killed: list[int] = []
+    over = threading.Event()
+
+    def kill() -> None:
+        rng = random.Random(seed)
+        while len(killed) < most and not over.wait(rng.uniform(0.05, 0.4)):
+            if found := workers():
+                pid = rng.choice(found)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    return results(evaluate("foundry_1", [Stateful, SLOW], jobs=0, strategy="sequential", **SMALL))
+
+
+@pytest.mark.parametrize(("jobs", "strategy"), [(2, "sequential"), (2, "processes"), (0, "processes")])
+def test_killing_processes_at_random_moments_changes_nothing(jobs, strategy, undisturbed):
+    # One less than an episode has attempts: however the kills fall, none can fail.
+    with killing(seed=jobs, most=2) as killed:
+        report = evaluate(
+            "foundry_1",
+            [Stateful, SLOW],
+            jobs=jobs,
+            strategy=strategy,
+            parallel_policy=strategy == "processes",
+            **SMALL,
+        )
+    assert killed
+    assert results(report) == undisturbed
+
+
+@pytest.mark.parametrize(("how", "strategy"), [("die", "sequential"), ("die", "processes"), ("hang", "sequential")])
+def test_what_happens_once_is_tried_again_and_nothing_differs(strategy, how, tmp_path):
+    calm = PolicySpec("p", Faulty, {"share": 0.0})
+    wild = PolicySpec("p", Faulty, {"how": how, "share": 0.5, "folder": str(tmp_path)})
+    for number in range(2):
+        (tmp_path / str(number)).touch()
+    expected = evaluate("gym:CartPole-v1", calm, episodes=8, steps=10, jobs=0)
+    report = evaluate("gym:CartPole-v1", wild, episodes=8, steps=10, jobs=2, strategy=strategy, hang_seconds=0.4)
+    assert not list(tmp_path.iterdir())
+    assert results(report) == results(expected)
+    assert sum(record.timing["attempts"] for record in report.records) > 8
+
+
+def test_one_that_always_dies_is_named_and_others_go_on():
+    def run(how):
+        # One of them dies in its very first step, and so before anything is known of it.
+        bad = [PolicySpec(f"bad at {at}", Faulty, {"how": how, "share": 0.15, "at": at}) for at in (1, 3)]
+        return evaluate("foundry_1", [*bad, Stateful], cogs=3, episodes=3, steps=6, jobs=2, strategy="sequential")
+
+    raised, died = run("raise"), run("die")
+    assert {label for label, _ in failures(raised)} == {"bad at 1", "bad at 3"}
+    assert failures(raised).keys() == failures(died).keys()
+    for key, failure in failures(died).items():
+        other = failures(raised)[key]
+        assert (failure.policy, failure.agent, failure.step) == (other.policy, other.agent, other.step)
+        assert failure.kind == "PolicyLost"
+        assert "SIGKILL" in failure.message
+        assert failure.message.endswith("(tried 3 times)")
+    well = [line for line in results(died) if json.loads(line)["failure"] is None]
+    assert well == [line for line in results(raised) if json.loads(line)["failure"] is None]
+
+
+def test_one_that_always_hangs_is_named_with_its_stack_in_every_strategy():
+    strategies = ["sequential", "threads", "processes", "batched"]
+    bad = [PolicySpec(f"bad {name}", Faulty, {"how": "hang", "share": 0.3}, strategy=name) for name in strategies]
+    # More jobs than cores: most of the time they do nothing.
+    report = evaluate("foundry_1", [*bad, Stateful], cogs=2, episodes=2, steps=5, jobs=5, hang_seconds=0.4)
+    found = failures(report)
+    # All of them draw the same numbers, and so hang in the same places.
+    places = {(episode, failure.agent, failure.step) for (_, episode), failure in found.items()}
+    assert len(places) == 1
+    assert {label for label, _ in found} == {spec.name for spec in bad}
+    for (label, _), failure in found.items():
+        assert (failure.kind, failure.policy) == ("PolicyLost", label)
+        assert "0.4 s" in failure.message
+        assert "in act_up" in failure.traceback
+
+
+class Stuck(gymnasium.Env):
+    """Comes to a stop in the fourth step of every other episode."""
+
+    observation_space = gymnasium.spaces.Discrete(100)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.odd, self.count = seed % 2, 0
+        return 0, {}
+
+    def step(self, action):
+        self.count += 1
+        if self.count == 4 and self.odd:
+            threading.Event().wait()
+        return self.count, 1.0, False, self.count == 5, {}
+
+
+def test_a_world_that_hangs_is_told_from_its_policies():
+    report = evaluate(Stuck, "random", episodes=2, jobs=2, strategy="sequential", hang_seconds=0.3)
+    assert [record.failure is not None for record in report.records] == [record.seed % 2 for record in report.records]
+    assert failures(report)
+    for failure in failures(report).values():
+        assert (failure.kind, failure.policy, failure.agent) == ("WorldHung", None, None)
+        assert "the world's process gave no sign of life" in failure.message
+        assert "test_lost_processes.py" in failure.traceback
+        assert "in step" in failure.traceback
+
+
+def test_a_journal_whose_last_line_is_torn_is_gone_on_with(tmp_path):
+    options = {"episodes": 6, "steps": 10, "jobs": 2, "strategy": "sequential"}
+    whole = evaluate("gym:CartPole-v1", [Stateful, SLOW], out=tmp_path / "whole", **options)
+
+    def interrupt(record):
+        if (record.label, record.episode) == ("slow", 2):
+            raise KeyboardInterrupt
+
+    with pytest.raises(EvaluationInterrupted) as caught:
+        evaluate("gym:CartPole-v1", [Stateful, SLOW], out=tmp_path / "cut", on_episode=interrupt, **options)
+    assert 0 < len(caught.value.report.records) < 12
+    journal = tmp_path / "cut" / "episodes.partial.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.write_text("".join(lines[:-1]) + lines[-1][: len(lines[-1]) // 2])
+    resumed = evaluate("gym:CartPole-v1", [Stateful, SLOW], out=tmp_path / "cut", resume=True, **options)
+    assert results(resumed) == results(whole)
+    summaries = [json.loads((tmp_path / name / "summary.json").read_text()) for name in ("cut", "whole")]
+    assert _untimed(summaries[0]) == _untimed(summaries[1])
+    assert not journal.exists()
+
+
+def _untimed(value):
+    if isinstance(value, dict):
+        return {key: _untimed(one) for key, one in value.items() if key != "timing"}
+    return [_untimed(one) for one in value] if isinstance(value, list) else value

@@ -1,0 +1,89 @@
+"""From what a user writes to missions: names, patterns, environments of others, files."""
+
+from __future__ import annotations
+
+import pytest
+
+from stretto.errors import UsageError
+from stretto.evaluation.missions import find_missions
+
+
+def names(*texts, **options):
+    return [mission.name for mission in find_missions(texts, **options)]
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return (tmp_path / "missions.yaml").write_text
+
+
+def test_names_and_patterns_stand_for_missions_each_once_and_in_their_order():
+    assert names("foundry_2", "foundry_[12]", "gym:CartPole-v1") == ["foundry_2", "foundry_1", "gym:CartPole-v1"]
+
+
+def test_changes_reach_the_world_and_its_name():
+    (mission,) = find_missions(["foundry_1"], cogs=3, variants=["rich"], map_seed=8)
+    assert mission.name == "foundry_1+rich"
+    assert mission.details["map_seed"] == 8
+    assert len(mission.make().possible_agents) == 3
+
+
+def test_what_is_not_ours_is_not_changed():
+    with pytest.raises(UsageError, match=r"changed by --cogs --variant rich, got 'gym:CartPole-v1'; leave it out"):
+        find_missions(["gym:CartPole-v1"], cogs=3, variants=["rich"])
+
+
+def test_an_entry_of_a_file_says_more_than_the_command_line(write):
+    write("- {mission: foundry_1, cogs: 2}\n- {mission: foundry_2, name: mine, steps: 5, default_action: 0}\n")
+    first, second = find_missions(["missions.yaml"], cogs=5)
+    assert [len(one.make().possible_agents) for one in (first, second)] == [2, 5]
+    assert (second.name, second.max_steps, second.has_default_action, second.default_action) == ("mine", 5, True, 0)
+    assert names("missions.yaml:mine") == ["mine"]
+    assert names("missions.yaml:foundry_1") == ["foundry_1"]
+
+
+def test_one_of_a_pattern_in_a_file_has_the_name_of_its_mission(write):
+    write("mission: foundry_*\nvariants: [rich]\n")
+    assert names("missions.yaml:foundry_3+rich") == ["foundry_3+rich"]
+    with pytest.raises(UsageError, match=r"no mission in missions\.yaml is called 'foundry_9'"):
+        find_missions(["missions.yaml:foundry_9"])
+
+
+def test_code_that_a_file_names_is_only_run_if_that_is_allowed_or_if_it_is_not_asked_for(write):
+    write("- {mission: worlds.py:World, name: mine}\n- mission: foundry_1\n")
+    with pytest.raises(UsageError, match="pass --allow-import if you trust it"):
+        find_missions(["missions.yaml"], allow_import=False)
+    with pytest.raises(UsageError, match=r"'worlds\.py' does not exist"):
+        find_missions(["missions.yaml:mine"])
+    assert names("missions.yaml:foundry_1", allow_import=False) == ["foundry_1"]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("{mission: foundry_1", "must be readable YAML"),
+        ("- foundry_1", "must be a mapping with the key 'mission', got 'foundry_1'"),
+        ("", "must be a mapping with the key 'mission', got None"),
+        (
+            "{mission: foundry_1, coggs: 3}",
+            r"no key of a mission in missions.yaml is called 'coggs'; did you mean cogs",
+        ),
+        ("{mission: foundry_1, variants: rich}", r"must be a list of names, got 'rich'; write \[rich\]"),
+        ("{mission: foundry_*, name: mine}", "must be for one mission, got 'mine' for 'foundry_\\*'"),
+        (
+            "[{mission: foundry_1}, {mission: foundry_1, cogs: 2}]",
+            "two missions must not have one name, got 'foundry_1'",
+        ),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused_in_one_sentence(write, content, told):
+    write(content)
+    with pytest.raises(UsageError, match=told) as refused:
+        find_missions(["missions.yaml"])
+    assert "\n" not in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_refused(write):
+    with pytest.raises(UsageError, match=r"gone\.yaml is not: No such file"):
+        find_missions(["gone.yaml"])
