@@ -28,7 +28,7 @@ class Clocked:
         return [Reply(0, seconds, 0.0) for _, seconds in zip(self.questions, next(self.steps), strict=True)]
 
     def end(self, episode):
-        pass
+        return frozenset()
 
     def close(self):
         pass

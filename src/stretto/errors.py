@@ -141,7 +141,7 @@ class PolicyFailed(PolicyError):
         """The class and the traceback of what the policy raised."""
         if self._raised is None:
             cause = self.__cause__ or self
-            self._raised = type(cause).__name__, "".join(traceback.format_exception(cause))
+            self._raised = type(cause).__name__, users_traceback(cause)
         return self._raised
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -192,6 +192,28 @@ class FewerWorkers(StrettoWarning):
 
 class RunsHere(StrettoWarning):
     """Something that was to run in another process cannot be sent there, and runs in the caller's."""
+
+
+_CALLERS = frozenset(
+    f"stretto.{name}"
+    for name in (
+        "adapters.episodes",
+        "evaluation.service",
+        "evaluation.tracing",
+        "policies.loading",
+        "policies.troupe",
+        "rollout",
+        "seeding",
+    )
+)
+
+
+def users_traceback(error: BaseException) -> str:
+    """Return the text of a traceback without our calls that led there: these depend on how an episode is played."""
+    found = error.__traceback__
+    while found is not None and found.tb_frame.f_globals.get("__name__") in _CALLERS:
+        found = found.tb_next
+    return "".join(traceback.format_exception(type(error), error, found or error.__traceback__))
 
 
 def user_stacklevel() -> int:

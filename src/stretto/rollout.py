@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-import traceback
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -13,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from stretto.adapters.episodes import EpisodeWorld
+from stretto.adapters.episodes import EpisodeWorld, own_copy
 from stretto.core import AgentId, Observation
 from stretto.errors import (
+    InvalidAction,
     PolicyError,
     PolicyFailed,
     PolicyLost,
@@ -23,10 +23,12 @@ from stretto.errors import (
     StrettoError,
     WorkerDied,
     WorldHung,
+    users_traceback,
 )
+from stretto.policies.legal import complaint
 from stretto.policies.runners import Runner
 from stretto.policies.troupe import Question, Role
-from stretto.seeding import PrivateGenerators, SeedTree
+from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree
 
 GRACE_SECONDS = 10.0
 """For how long an answer is waited for after the deadline: transport is not charged, and a busy machine is slow."""
@@ -39,7 +41,6 @@ class EpisodePlan:
     episode: int
     seed: int
     policies: Mapping[AgentId, int]
-    options: dict[str, Any] | None = None
 
     @property
     def tree(self) -> SeedTree:
@@ -90,6 +91,7 @@ class Played:
     """What an episode gave.
 
     `moments` are there if they were asked for: for each step and agent, digests of what it saw and did, and its reward.
+    `drawn` are the global generators that policies in other processes drew from, although nobody knew that they would.
     """
 
     steps: int = 0
@@ -101,14 +103,17 @@ class Played:
     strategy: str = ""
     moments: list[dict[AgentId, tuple[int, int, float]]] = field(default_factory=list)
     trouble: Trouble | None = None
+    drawn: frozenset[str] = frozenset()
 
 
 class _Game:
     """One episode under way."""
 
-    def __init__(self, world: EpisodeWorld, plan: EpisodePlan, overage_seconds: float) -> None:
+    def __init__(self, world: EpisodeWorld, plan: EpisodePlan, overage_seconds: float, *, guarded: bool) -> None:
         self.world, self.plan = world, plan
-        self.guard = PrivateGenerators(plan.tree.child("world"))
+        self.spaces = world.spec().action_spaces
+        always = GLOBAL_GENERATORS if guarded else ()
+        self.guard = PrivateGenerators(plan.tree.child("world"), drawn=always)
         self.observations: dict[AgentId, Observation] = {}
         self.played = Played()
         self.left = dict.fromkeys(plan.policies, overage_seconds)
@@ -124,10 +129,24 @@ class _Game:
         finally:
             self.played.world_seconds += time.perf_counter() - began
 
+    def see(self, observations: Mapping[AgentId, Observation]) -> None:
+        """Take what the agents see next.
+
+        Each gets arrays of its own, wherever it chooses: a world may write into its own again, or hand them to several
+        agents, and a policy may keep or change what it is given.
+        """
+        self.observations = {agent: own_copy(observation) for agent, observation in observations.items()}
+
+    def check(self, agent: AgentId, action: Any) -> None:
+        """End the episode if what an agent does is no action of its."""
+        told = complaint(self.spaces[agent], action) if self.played.trouble is None else None
+        if told is not None:
+            self.fail(InvalidAction(f"the action of agent {agent} {told}"), "policy", self.plan.policies[agent], agent)
+
     def fail(self, error: BaseException, whose: str, policy: int | None = None, agent: AgentId | None = None) -> None:
         """End the episode without a result."""
         message = str(error) if isinstance(error, StrettoError) else f"the {whose} raised {error!r}"
-        kind, text = type(error).__name__, "".join(traceback.format_exception(error))
+        kind, text = type(error).__name__, users_traceback(error)
         if isinstance(error, PolicyFailed):
             kind, text = error.raised
         self.played.trouble = Trouble(kind, message, text, policy, agent, self.played.steps)
@@ -147,10 +166,15 @@ def how_lost(what: str, error: BaseException, limit_seconds: float | None) -> tu
     """Say in a sentence how a process was lost, and all that is known of it. Neither depends on the clock."""
     if isinstance(error, WorldHung):
         within = "" if limit_seconds is None else f" for {limit_seconds:g} s"
-        stack = re.sub(r"(?m)^((?:Current t|T)hread) 0x[0-9a-f]+", r"\1", error.stack)
+        stack = _without_addresses(error.stack)
         return f"{what} gave no sign of life{within} and was ended", stack or "its Python stack is not known"
-    told = str(error).partition(" died: ")[2] or str(error)
+    told = _without_addresses(str(error).partition(" died: ")[2] or str(error))
     return f"{what} died: {told.partition(chr(10))[0]}", told
+
+
+def _without_addresses(stack: str) -> str:
+    """Return the text of a stack without what is another number in every process."""
+    return re.sub(r"(?m)^((?:Current t|T)hread) 0x[0-9a-f]+", r"\1", stack)
 
 
 def play(  # noqa: PLR0913  every choice has a name and a default here
@@ -163,16 +187,21 @@ def play(  # noqa: PLR0913  every choice has a name and a default here
     watch: bool = False,
     on_step: Callable[[int], None] | None = None,
     loading: Callable[[], AbstractContextManager[None]] = nullcontext,
+    guarded: bool = False,
 ) -> list[Played]:
     """Play an episode in each world, all in step, until the last one is over; `on_step` hears of each step.
 
-    With `watch`, digests of every step are kept. `loading` is entered while the agents' policies are made.
+    With `watch`, digests of every step are kept. `loading` is entered while the agents' policies are made. `guarded`:
+    worlds have private generators in every call, not only if they are seen to draw from the global ones in the first.
 
     Raises:
         PolicyError: if a policy failed while it acted for several episodes at once, so that nobody knows for which.
     """
     limits = deadline or Deadline()
-    games = [_Game(world, plan, limits.overage_seconds) for world, plan in zip(worlds, plans, strict=True)]
+    games = [
+        _Game(world, plan, limits.overage_seconds, guarded=guarded) for world, plan in zip(worlds, plans, strict=True)
+    ]
+    drawn: set[str] = set()
     try:
         for game in games:
             _begin(game, runner, loading, alone=len(games) == 1)
@@ -187,10 +216,11 @@ def play(  # noqa: PLR0913  every choice has a name and a default here
         for game in games:
             # A process that died has forgotten the episode already.
             with suppress(PolicyLost, WorkerDied, WorldHung):
-                runner.end(game.plan.episode)
+                drawn |= runner.end(game.plan.episode)
     for game in games:
         if game.played.trouble is None:
             game.played.statistics = game.call(game.world.statistics) or {}
+        game.played.drawn = frozenset(drawn)
     return [game.played for game in games]
 
 
@@ -207,7 +237,7 @@ def _begin(game: _Game, runner: Runner, loading: Callable[[], AbstractContextMan
             raise
         _blame(game, error, None)
         return
-    game.observations = game.call(game.world.reset, plan.seed, plan.options) or {}
+    game.see(game.call(game.world.reset, plan.seed) or {})
     game.played.rewards = dict.fromkeys(game.observations, 0.0)
 
 
@@ -226,6 +256,8 @@ def _step(running: list[_Game], runner: Runner, limits: Deadline, *, watch: bool
         for game in running
         for agent, observation in game.observations.items()
     ]
+    # Before anybody acts: policies may change what they see, and worlds what they are given.
+    seen = [digest(question.observation) for question in questions] if watch else []
     began = time.perf_counter()
     try:
         runner.ask(questions, limits.end_seconds)
@@ -241,14 +273,21 @@ def _step(running: list[_Game], runner: Runner, limits: Deadline, *, watch: bool
         running[0].fail(error, "policy")
         return
     share = (time.perf_counter() - began) / len(running)
+    place = 0
     for game in running:
         game.played.policy_seconds += share
         actions = {}
         for agent in game.observations:
             reply = next(replies)
-            actions[agent] = reply.action if _in_time(game, agent, reply.seconds, limits) else limits.default_action
+            if _in_time(game, agent, reply.seconds, limits):
+                actions[agent] = own_copy(reply.action)
+                game.check(agent, reply.action)
+            else:
+                actions[agent] = own_copy(limits.default_action)
+        first, place = place, place + len(actions)
         if game.played.trouble is not None:
             continue
+        done = [digest(action) for action in actions.values()] if watch else []
         outcome = game.call(game.world.step, actions)
         game.played.steps += 1
         if outcome is None:
@@ -256,11 +295,11 @@ def _step(running: list[_Game], runner: Runner, limits: Deadline, *, watch: bool
         if watch:
             game.played.moments.append(
                 {
-                    agent: (digest(observation), digest(actions[agent]), outcome.rewards.get(agent, 0.0))
-                    for agent, observation in game.observations.items()
+                    agent: (seen[first + i], done[i], outcome.rewards.get(agent, 0.0))
+                    for i, agent in enumerate(game.observations)
                 }
             )
-        game.observations = outcome.observations
+        game.see(outcome.observations)
         for agent, reward in outcome.rewards.items():
             game.played.rewards[agent] = game.played.rewards.get(agent, 0.0) + reward
 

@@ -317,6 +317,37 @@ class _TorchWatch(importlib.abc.MetaPathFinder):
 _torch_watch = _TorchWatch()
 
 
+class GlobalDraws:
+    """Remembers the state of this process's global generators; `names()` are those that something was drawn from since.
+
+    What is drawn with private generators in place does not count.
+    """
+
+    def __init__(self) -> None:
+        self._before = _global_states()
+
+    def names(self) -> frozenset[str]:
+        """Return which generators are not as they were."""
+        now = _global_states()
+        if self._before["torch"] is None and now["torch"] is not None:  # imported since
+            self._before["torch"] = _fresh_torch()
+        return frozenset(name for name in GLOBAL_GENERATORS if now[name] != self._before[name])
+
+
+def _global_states() -> dict[str, Any]:
+    generator = getattr(sys.modules.get("torch"), "default_generator", None)
+    return {
+        "random": random.getstate(),
+        "numpy": (_mersenne_words(_numpy_random.get_bit_generator()), _held_gaussian()),
+        "torch": None if generator is None else bytes(generator.get_state().numpy()),
+    }
+
+
+def _fresh_torch() -> bytes:
+    """Return the state that torch's generator has when it is imported."""
+    return bytes(sys.modules["torch"].Generator().get_state().numpy())
+
+
 def _held_gaussian() -> float | None:
     """Return the second of two normal numbers, which numpy draws at once, if it is still to be given out."""
     state = _numpy_random.get_state(legacy=False)

@@ -95,7 +95,8 @@ def test_a_folder_has_records_summary_report_and_films(call, tmp_path):
     assert [path.name for path in Path("failed/videos").iterdir()] == ["foundry_1-brief.py_act-0.gif"]
     again = call("eval", "-m", "foundry_1", "-p", "random", *QUICK, "--out", str(out))
     assert again.returncode == 2
-    assert "--resume" in again.stderr
+    assert "holds a finished evaluation, which would be overwritten; choose another folder" in again.stderr
+    assert "--resume" not in again.stderr
 
 
 def without_timing(path: Path) -> list[str]:
@@ -149,6 +150,86 @@ def test_only_the_same_evaluation_can_be_gone_on_with(call, tmp_path):
     assert done.returncode == 2
     assert "seed was 0" in done.stderr
     assert call("eval", "--resume", "nowhere").returncode == 2
+
+
+BUSY = """
+import time
+
+class Busy:
+    def step(self, observation):
+        with open("steps.txt", "a") as file:
+            file.write("one\\n")
+        until = time.thread_time() + 0.2
+        while time.thread_time() < until:
+            pass
+        return 0
+"""
+
+
+def test_an_evaluation_is_gone_on_with_under_the_limits_of_time_that_it_began_with(call, tmp_path):
+    (tmp_path / "busy.py").write_text(BUSY)
+    limits = ["--action-timeout-ms", "50", "--overage-ms", "10", "--hang-seconds", "30"]
+    begun = call(
+        "eval", "-m", "gym:CartPole-v1", "-p", "busy.py:Busy", "-e", "2", "--only", "0", *limits, "--out", "run"
+    )
+    assert "PolicyOverdue" in Path("run/episodes.jsonl").read_text(), begun.stderr
+    for option, told in [
+        ("--action-timeout-ms", "action_timeout_ms was 50.0 in run and is 900.0 now"),
+        ("--overage-ms", "overage_ms was 10.0"),
+        ("--hang-seconds", "hang_seconds was 30.0"),
+        ("--seed", "seed was 0"),
+        ("--hang-seconds=60", "hang_seconds was 30.0 in run and is 60.0 now"),  # which it is where nobody asks
+    ]:
+        refused = call("eval", "--resume", "run", *([option] if "=" in option else [option, "900"]))
+        assert refused.returncode == 2
+        assert told in refused.stderr
+    more = call("eval", "--resume", "run", "--only", "1", "--quiet")
+    assert more.returncode == 1, more.stderr
+    records = [json.loads(line) for line in Path("run/episodes.jsonl").read_text().splitlines()]
+    assert [(one["episode"], one["failure"]["kind"]) for one in records] == [(0, "PolicyOverdue"), (1, "PolicyOverdue")]
+
+
+def test_going_on_with_what_is_finished_plays_nothing_and_prints_it_again(call, tmp_path):
+    world = "import gymnasium\n\ndef world():\n    return gymnasium.make('CartPole-v1')\n"
+    (tmp_path / "busy.py").write_text(BUSY.replace("0.2", "0") + world)
+    (tmp_path / "mine.yaml").write_text("mission: busy.py:world\nsteps: 4\n")
+    what = ["eval", "-m", "mine.yaml", "--allow-import", "-p", "busy.py:Busy", "-e", "3", "-j", "1"]
+    whole = call(*what, "--out", "run", "--quiet")
+    assert whole.returncode == 0, whole.stderr
+    files = {path: path.read_bytes() for path in [*Path("run").iterdir(), Path("steps.txt")]}
+    again = call("eval", "--resume", "run", "--quiet")
+    assert (again.returncode, again.stdout) == (0, whole.stdout), again.stderr
+    assert {path: path.read_bytes() for path in [*Path("run").iterdir(), Path("steps.txt")]} == files
+
+
+WORTHLESS = """
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class World(CartPoleEnv):
+    def step(self, action):
+        seen, _, *rest = super().step(action)
+        return seen, float("nan"), *rest
+"""
+
+
+def test_a_reward_that_is_no_number_is_listed_as_a_failure_and_the_exit_code_says_so(call, tmp_path):
+    (tmp_path / "worthless.py").write_text(WORTHLESS)
+    done = call("eval", "-m", "worthless.py:World", "-p", "noop", "-e", "2", "-s", "3", "-j", "0", "--quiet")
+    assert done.returncode == 1
+    assert "2 of 2 episodes failed" in done.stdout
+    assert "failed: worthless.py:World, noop, episode 0: " in done.stdout
+
+
+@pytest.mark.parametrize("words", [["missions"], ["describe", "foundry_1"]], ids=str)
+def test_whoever_reads_no_further_is_told_nothing_more(words):
+    reader, writer = os.pipe()
+    os.close(reader)
+    buffered = {**os.environ, "PYTHONUNBUFFERED": ""}  # so that it is only seen when all has been printed
+    with os.fdopen(writer, "w") as output:
+        done = subprocess.run(
+            [*STRETTO, *words], env=buffered, stdout=output, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_missions_policies_and_what_a_mission_is_are_listed(call):

@@ -27,7 +27,7 @@ def printed(rewards: dict[str, list[float]], capsys: pytest.CaptureFixture[str])
 def test_whether_one_policy_beats_another_is_said_whichever_was_named_first(labels, capsys):
     rewards = {"good": [5.0, 6.0, 7.0, 8.0] * 3, "bad": [1.0, 2.0, 9.0, 4.0] * 3}
     told = printed({label: rewards[label] for label in labels}, capsys)
-    assert "good beats bad in 75% of 12 episodes (50 to 100%); that may be chance" in told
+    assert "good and bad cannot be told apart: it is better in 75% of 12 episodes (50" in " ".join(told.split())
 
 
 def test_what_is_beyond_chance_is_said_without_a_caveat(capsys):
@@ -35,6 +35,12 @@ def test_what_is_beyond_chance_is_said_without_a_caveat(capsys):
     assert "good beats bad in 100% of 12 episodes (100 to 100%)\n" in told
     assert "good beats worst in 100% of 12 episodes (100 to 100%)\n" in told
     assert "bad beats" not in told
+
+
+def test_a_few_episodes_prove_nothing(capsys):
+    told = printed({"bad": [1.0] * 5, "good": [2.0] * 5}, capsys)
+    assert "good is better than bad in 100% of 5 episodes, which are too few to tell" in told
+    assert "beats" not in told
 
 
 def test_one_policy_alone_is_compared_with_nobody(capsys):

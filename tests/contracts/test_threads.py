@@ -126,3 +126,42 @@ def test_after_a_call_that_fails_another_thread_may_go_on():
         one.start()
         one.join()
         envs.step([1, 1])
+
+
+class Curious(CountTo):
+    """Asks something of the vector environment that it is in, in the middle of a step."""
+
+    ask = staticmethod(lambda: None)
+
+    def move(self, action):
+        Curious.ask()
+        return super().move(action)
+
+
+def test_a_thread_that_comes_again_while_it_is_inside_lets_nobody_else_in(monkeypatch):
+    refused = []
+
+    def step_too() -> None:
+        with pytest.raises(stretto.UsageError, match="one thread at a time"):
+            envs.step([1, 1])
+        refused.append(True)
+
+    def ask() -> None:
+        with pytest.raises(stretto.ResetNeeded):
+            envs.get_attr("steps")
+        with pytest.raises(stretto.ResetNeeded):
+            envs.step([1, 1])
+        other = threading.Thread(target=step_too)
+        other.start()
+        other.join()
+
+    with stretto.make_vec(Curious, 2, backend="serial") as envs:
+        envs.reset(seed=0)
+        monkeypatch.setattr(Curious, "ask", staticmethod(ask))
+        envs.step([1, 1])
+        assert refused == [True, True]
+        monkeypatch.undo()
+        elsewhere = threading.Thread(target=envs.reset)
+        elsewhere.start()
+        elsewhere.join()
+        assert envs.get_attr("steps") == (0, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import random
@@ -10,11 +11,13 @@ import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import gymnasium
 import psutil
 import pytest
 
+from stretto.core import AgentPolicy, MultiAgentPolicy
 from stretto.evaluation.run import EvaluationInterrupted, evaluate
 from stretto.policies.spec import PolicySpec
 from stretto.workers.launcher import launcher
@@ -135,6 +138,70 @@ def test_one_that_always_hangs_is_named_with_its_stack_in_every_strategy():
         assert (failure.kind, failure.policy) == ("PolicyLost", label)
         assert "0.4 s" in failure.message
         assert "in act_up" in failure.traceback
+
+
+class Lengthy(gymnasium.Env):
+    """Takes a number of steps that is different in every episode."""
+
+    observation_space = gymnasium.spaces.Discrete(100)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.length, self.count = 3 + seed % 40, 0
+        return 0, {}
+
+    def step(self, action):
+        self.count += 1
+        return self.count, 1.0, False, self.count == self.length, {}
+
+
+class LastOne(MultiAgentPolicy):
+    """Chooses for all at once, and dies when an agent has seen step `at`: as often as there are files in a folder."""
+
+    def __init__(self, world, at=100, folder=""):
+        super().__init__(world)
+        self.at, self.folder = at, folder
+
+    def agent_policy(self, agent):
+        return AgentPolicy()
+
+    def step_batch(self, policies, observations):
+        if max(observations) >= self.at and (files := list(Path(self.folder).iterdir())):
+            files[0].unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [0] * len(observations)
+
+
+def test_the_last_of_several_that_are_played_in_step_is_tried_again_too(tmp_path):
+    options = {"episodes": 5, "jobs": 1, "strategy": "processes", "action_timeout_ms": 60_000}
+    expected = evaluate(Lengthy, PolicySpec("p", LastOne), **options)
+    *_, last, longest = sorted(record.steps for record in expected.records)
+    assert last < longest - 1
+    (tmp_path / "once").touch()
+    report = evaluate(Lengthy, PolicySpec("p", LastOne, {"at": last + 1, "folder": str(tmp_path)}), **options)
+    assert not list(tmp_path.iterdir())
+    assert results(report) == results(expected)
+
+
+class Crashing:
+    """Reads from where there is no memory, in its fourth step: after a look has gone well."""
+
+    def reset(self, rng):
+        self.count = 0
+
+    def step(self, observation):
+        self.count += 1
+        return ctypes.string_at(0) if self.count == 4 else 0
+
+
+def test_a_crash_is_told_in_the_same_words_wherever_it_was():
+    def told(jobs, strategy):
+        report = evaluate("gym:CartPole-v1", Crashing, episodes=1, steps=5, jobs=jobs, strategy=strategy)
+        return [record.failure for record in report.records]
+
+    expected = told(1, "sequential")
+    assert all("SIGSEGV" in failure.message and "in step" in failure.traceback for failure in expected)
+    assert told(2, "processes") == expected
 
 
 class Stuck(gymnasium.Env):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import threading
+import time
 from functools import partial
 
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from stretto.core import WorldSpec
+from stretto.core import AgentPolicy, MultiAgentPolicy, WorldSpec
 from stretto.errors import PolicyFailed, PolicyLost
 from stretto.policies.adaptive import Adaptive, Seen, choose
 from stretto.policies.runners import Processes
@@ -214,7 +217,7 @@ def test_what_is_costly_to_send_and_leaves_the_interpreter_free_chooses_in_threa
 def test_what_cannot_be_sent_stays_and_the_reason_is_told():
     name, reason = choose(casting(Stateful), Seen([5e-3], [5e-3], stuck="TypeError: a lock"), 4, 2)
     assert name == "batched"
-    assert "cannot be sent to another process: TypeError: a lock" in reason
+    assert "cannot be in another process: TypeError: a lock" in reason
 
 
 def test_a_small_advantage_is_not_worth_a_move():
@@ -239,5 +242,195 @@ def test_adaptive_moves_at_the_start_of_an_episode_and_says_why():
         assert actions(runner, 1, 4) == first
         assert "threads" in runner.reason
         assert "waiting" in runner.reason
+    finally:
+        runner.close()
+
+
+# ---- what must not depend on where it is computed ----
+
+
+class Unsendable(MultiAgentPolicy):
+    """Chooses something that cannot be pickled."""
+
+    class Agent(AgentPolicy):
+        def step(self, observation):
+            time.sleep(0.005)
+            return threading.Lock()
+
+    def agent_policy(self, agent):
+        return self.Agent()
+
+
+class Batch(MultiAgentPolicy):
+    """Returns `extra` actions too many for a batch."""
+
+    def __init__(self, world, extra):
+        super().__init__(world)
+        self.extra = extra
+
+    def agent_policy(self, agent):
+        return AgentPolicy()
+
+    def step_batch(self, policies, observations):
+        return [0] * (len(policies) + self.extra)
+
+
+class Counting(MultiAgentPolicy):
+    """Fails when an agent acts for the third time; agents that only fill up a batch must not get that far."""
+
+    class Agent(AgentPolicy):
+        count = 0
+
+    def agent_policy(self, agent):
+        return self.Agent()
+
+    def step_batch(self, policies, observations):
+        for policy in policies:
+            policy.count += 1
+            if policy.count == 4:
+                raise ValueError("that is enough")
+        return [policy.count for policy in policies]
+
+
+class Changing(MultiAgentPolicy):
+    """Changes what it sees, row by row."""
+
+    def agent_policy(self, agent):
+        return AgentPolicy()
+
+    def step_batch(self, policies, observations):
+        for observation in observations:
+            np.add(observation, 1, out=observation)
+        return [float(observation[0]) for observation in observations]
+
+
+def test_adaptive_leaves_what_cannot_be_sent_where_it_is():
+    runner = make_runner([casting(Unsendable)], WORLD, ["adaptive"], 2)
+    try:
+        for episode in range(3):
+            runner.begin(roles(episode))
+            runner.ask(questions(episode, 0))
+            assert len(runner.replies()) == 4
+            runner.end(episode)
+        assert isinstance(runner, Adaptive)
+        assert "processes" not in runner.reason.partition(":")[0]
+    finally:
+        runner.close()
+
+
+def test_what_cannot_be_sent_fails_by_name_and_the_next_episode_is_well():
+    runner = Processes([casting(Stateful), casting(Unsendable)], WORLD, processes=2)
+    try:
+        expected = actions(runner, 1)
+        runner.begin(roles(2, (0, 1, 0, 0)))
+        runner.ask(questions(2, 0))
+        with pytest.raises(PolicyFailed, match="cannot pickle") as caught:
+            runner.replies()
+        assert caught.value.policy in (0, 1)
+        runner.end(2)
+        runner.begin(roles(3))
+        seen = questions(3, 0)
+        seen[2] = Question(3, "c", threading.Lock())
+        with pytest.raises(PolicyFailed, match="what agent c observes must be picklable"):
+            runner.ask(seen)
+        runner.end(3)
+        assert actions(runner, 1) == expected
+    finally:
+        runner.close()
+
+
+@every_strategy
+@pytest.mark.parametrize("extra", [-1, 1])
+def test_a_batch_of_the_wrong_length_is_refused_everywhere(strategy, extra):
+    cast = Casting(PolicySpec("batch", Batch, {"extra": extra}), frozenset(), 4)
+    runner = make_runner([cast], WORLD, [strategy], 2)
+    try:
+        with pytest.raises(PolicyFailed, match=f"an action for each of 4 agents, got {4 + extra}"):
+            actions(runner, 1, 1)
+    finally:
+        runner.close()
+
+
+@every_strategy
+def test_agents_that_fill_up_a_batch_are_nobody(strategy):
+    runner = make_runner([Casting(PolicySpec("counting", Counting, {}), frozenset(), 8)], WORLD, [strategy], 2)
+    try:
+        for episode in range(3):
+            assert actions(runner, episode, 3) == [[step + 1] * 4 for step in range(3)]
+    finally:
+        runner.close()
+
+
+@every_strategy
+def test_a_policy_that_changes_what_it_sees_in_a_batch_changes_each_row_once(strategy):
+    runner = make_runner([Casting(PolicySpec("changing", Changing, {}), frozenset(), 8)], WORLD, [strategy], 2)
+    try:
+        runner.begin(roles(1))
+        asked = questions(1, 0)
+        expected = [float(question.observation[0] + np.float32(1)) for question in asked]
+        runner.ask(asked)
+        assert [reply.action for reply in runner.replies()] == expected
+    finally:
+        runner.close()
+
+
+def test_waiting_for_the_global_generators_is_not_charged():
+    runner = make_runner([casting(Slow, ["random"])], WORLD, ["threads"], 4)
+    try:
+        runner.begin(roles(1))
+        runner.ask(questions(1, 0))
+        replies = runner.replies()
+        assert sum(reply.seconds for reply in replies) < 2 * 4 * 0.05
+    finally:
+        runner.close()
+
+
+class Slow(MultiAgentPolicy):
+    """Takes a while, and draws from the global generator."""
+
+    class Agent(AgentPolicy):
+        def step(self, observation):
+            time.sleep(0.05)
+            return int(random.random() * 3)
+
+    def agent_policy(self, agent):
+        return self.Agent()
+
+
+@pytest.mark.parametrize(
+    "names", [["sequential"] * 2, ["threads", "processes"], ["processes", "batched"], ["batched", "threads"]]
+)
+def test_of_two_policies_that_fail_in_one_step_the_first_agent_is_told_whatever_their_strategies(names):
+    casts = [casting(Faulty, how="raise", share=1.0, at=1) for _ in range(2)]
+    runner = make_runner(casts, WORLD, names, 2)
+    try:
+        with pytest.raises(PolicyFailed) as caught:
+            actions(runner, 1, policies=(1, 0, 0, 1))
+        assert (caught.value.policy, caught.value.agent) == (1, "a")
+    finally:
+        runner.close()
+
+
+def test_of_many_agents_in_one_process_the_one_that_dies_is_named():
+    casts = [casting(Stateful), casting(Faulty, how="die", share=1.0, at=1)]
+    runner = Processes(casts, WORLD, processes=1)
+    try:
+        with pytest.raises(PolicyLost) as caught:
+            actions(runner, 1, policies=(0, 0, 1, 0))
+        assert (caught.value.policy, caught.value.agent) == (1, "c")
+    finally:
+        runner.close()
+
+
+def test_an_episode_that_is_over_needs_nobody_who_answers():
+    runner = Processes([casting(Stateful)], WORLD, processes=2)
+    try:
+        expected = actions(runner, 1)
+        runner.begin(roles(2))
+        for pid in runner.pids:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.2)
+        runner.end(2)
+        assert actions(runner, 1) == expected
     finally:
         runner.close()

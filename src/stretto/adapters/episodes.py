@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import gymnasium
+import numpy as np
 
 from stretto.core import Action, AgentId, Observation, TurnWorld, WorldSpec
 from stretto.errors import UsageError
@@ -64,19 +67,61 @@ def as_episodes(env: Any) -> EpisodeWorld:
     )
 
 
-class _OneAgent:
+_IMMUTABLE = (int, float, complex, str, bytes, type(None), np.number, np.bool_)
+
+
+def own_copy(value: Any) -> Any:
+    """Return an observation or an action for somebody who may keep it and change it: its arrays are copies.
+
+    These are always in C order: the last bits of what is computed from an array may depend on its layout.
+    """
+    kind = type(value)
+    if kind is np.ndarray and not value.dtype.hasobject:
+        return value.copy()
+    if isinstance(value, _IMMUTABLE):
+        return value
+    if kind is dict or kind is OrderedDict:
+        return kind((key, own_copy(part)) for key, part in value.items())
+    if kind is tuple or kind is list:
+        return kind(map(own_copy, value))
+    if isinstance(value, tuple) and hasattr(kind, "_make"):
+        return kind._make(map(own_copy, value))
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # noqa: BLE001  what cannot be copied cannot be sent elsewhere either: everybody has the same
+        return value
+
+
+class _World:
+    """What is the same for all kinds: `unwrapped` is the world inside of all wrappers."""
+
+    def __init__(self, env: Any, unwrapped: Any) -> None:
+        self._env, self._unwrapped = env, unwrapped
+
+    def statistics(self) -> dict[str, float]:
+        offered = getattr(self._unwrapped, "statistics", None)
+        return {str(name): float(value) for name, value in offered().items()} if callable(offered) else {}
+
+    def render(self) -> Any:
+        return self._env.render()
+
+    def close(self) -> None:
+        self._env.close()
+
+
+class _OneAgent(_World):
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
-        self._env = env
+        super().__init__(env, env.unwrapped)
 
     def spec(self) -> WorldSpec:
         env = self._env
-        names = tuple(getattr(env.unwrapped, "action_names", ()))
+        names = tuple(getattr(self._unwrapped, "action_names", ()))
         return WorldSpec(
             (ONLY_AGENT,),
             {ONLY_AGENT: env.observation_space},
             {ONLY_AGENT: env.action_space},
             names,
-            _facts(env.unwrapped),
+            _facts(self._unwrapped),
         )
 
     def reset(self, seed: int, options: dict[str, Any] | None = None) -> dict[AgentId, Observation]:
@@ -87,22 +132,13 @@ class _OneAgent:
         next_up = {} if terminated or truncated else {ONLY_AGENT: observation}
         return Outcome(next_up, {ONLY_AGENT: float(reward)})
 
-    def statistics(self) -> dict[str, float]:
-        return _statistics(self._env.unwrapped)
 
-    def render(self) -> Any:
-        return self._env.render()
-
-    def close(self) -> None:
-        self._env.close()
-
-
-class _Parallel:
+class _Parallel(_World):
     def __init__(self, env: Any) -> None:
-        self._env = env
+        super().__init__(env, env.unwrapped)
 
     def spec(self) -> WorldSpec:
-        return _spec_of(self._env, self._env.unwrapped)
+        return _spec_of(self._env, self._unwrapped)
 
     def reset(self, seed: int, options: dict[str, Any] | None = None) -> dict[AgentId, Observation]:
         observations, _ = self._env.reset(seed=seed, options=options)
@@ -113,20 +149,12 @@ class _Parallel:
         acting = {agent: observations[agent] for agent in self._env.agents}
         return Outcome(acting, {agent: float(reward) for agent, reward in rewards.items()})
 
-    def statistics(self) -> dict[str, float]:
-        return _statistics(self._env.unwrapped)
 
-    def render(self) -> Any:
-        return self._env.render()
-
-    def close(self) -> None:
-        self._env.close()
-
-
-class _Turns:
+class _Turns(_World):
     """All observe, then all act, in the order of the world's agents."""
 
     def __init__(self, world: TurnWorld) -> None:
+        super().__init__(world, world)
         self._world = world
 
     def spec(self) -> WorldSpec:
@@ -156,15 +184,6 @@ class _Turns:
         rewards = {agent: float(reward) for agent, reward in world.end_turn().rewards.items()}
         return Outcome(self._begin(rewards), rewards)
 
-    def statistics(self) -> dict[str, float]:
-        return _statistics(self._world)
-
-    def render(self) -> Any:
-        return self._world.render()
-
-    def close(self) -> None:
-        self._world.close()
-
 
 def _spec_of(env: Any, world: Any) -> WorldSpec:
     """Describe a world with several agents; `world` is what is inside of all wrappers."""
@@ -176,11 +195,6 @@ def _spec_of(env: Any, world: Any) -> WorldSpec:
         tuple(getattr(world, "action_names", ())),
         _facts(world),
     )
-
-
-def _statistics(world: Any) -> dict[str, float]:
-    offered = getattr(world, "statistics", None)
-    return {str(name): float(value) for name, value in offered().items()} if callable(offered) else {}
 
 
 def _facts(world: Any) -> dict[str, Any]:

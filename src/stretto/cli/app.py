@@ -72,14 +72,14 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         code = INTERRUPTED
     except Exception as error:
-        if not hasattr(error, "place"):
+        if hasattr(error, "place"):
+            say(f"stretto: code of a mission or a policy raised {type(error).__name__}: {error}")
+            print(users_frames(error), end="", file=sys.stderr)
+        elif isinstance(error, BrokenPipeError):
+            # Whoever read our output has enough; nothing more can be said there, not even when the interpreter flushes it.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        else:
             raise  # a mistake of ours
-        say(f"stretto: code of a mission or a policy raised {type(error).__name__}: {error}")
-        print(users_frames(error), end="", file=sys.stderr)
-        return FAILED
-    except BrokenPipeError:
-        # Whoever read our output has enough; nothing more can be said there, not even when the interpreter flushes it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     return _say("interrupted", INTERRUPTED) if code == INTERRUPTED else int(code or DONE)
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
+import typer
+
 from stretto.cli import options
 from stretto.cli.options import DONE, FAILED, Format
-from stretto.cli.results import print_report, progress
+from stretto.cli.results import print_report, prints_on_stderr, progress
 from stretto.cli.text import say
 from stretto.errors import UsageError
 from stretto.evaluation.missions import Mission, find_missions
-from stretto.evaluation.replay import films
+from stretto.evaluation.replay import check_films, films
 from stretto.evaluation.report import Report
 from stretto.evaluation.run import EvaluationInterrupted, evaluate
 from stretto.evaluation.service import HANG_SECONDS
@@ -22,11 +25,15 @@ from stretto.policies.spec import DEFAULT_STRATEGY, PolicySpec, parse_policy
 from stretto.policies.torch_settings import determinism_note
 
 ARGUMENTS = "arguments.json"
+_OF_MISSIONS_AND_POLICIES = ("mission", "policy", "variant", "cogs", "map_seed", "allow_import")
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What results depend on, as the user wrote it; kept in the folder of an evaluation, so that it can be gone on with."""
+    """What results depend on, as the user wrote it; kept in the folder of an evaluation, so that it can be gone on with.
+
+    Each field has the name of an option of `stretto eval`, and its default.
+    """
 
     mission: list[str] = field(default_factory=list)
     policy: list[str] = field(default_factory=list)
@@ -38,9 +45,19 @@ class Asked:
     steps: int | None = None
     seed: int = 0
     only: list[int] | None = None
+    action_timeout_ms: float | None = None
+    overage_ms: float = 0.0
+    hang_seconds: float = HANG_SECONDS
     device: str | None = None
     deterministic: bool = False
     failed: str = "exclude"
+    allow_import: bool = False
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """Return what is asked for by the values of options, of which those that are None were not given."""
+        given = {one.name: values[one.name] for one in fields(cls)}
+        return cls(**{name: value for name, value in given.items() if value is not None})
 
     @classmethod
     def begun(cls, folder: Path) -> Self:
@@ -53,8 +70,8 @@ class Asked:
             ) from None
 
     def keep(self, folder: Path | None) -> None:
-        """Write it into a folder, if there is one."""
-        if folder is not None:
+        """Write it into a folder, if there is one, and if it does not hold what was asked for at first."""
+        if folder is not None and not (folder / ARGUMENTS).exists():
             (folder / ARGUMENTS).write_text(json.dumps(asdict(self), indent=1) + "\n")
 
     def check(self) -> None:
@@ -74,12 +91,13 @@ class Asked:
 
     def arguments(self) -> dict[str, Any]:
         """Return what `evaluate` is told besides missions and policies."""
-        names = ("steps", "seed", "mix", "only", "device", "deterministic", "failed")
+        told = {name: value for name, value in asdict(self).items() if name not in _OF_MISSIONS_AND_POLICIES}
         last = max(self.only) + 1 if self.only else 0
-        return {"episodes": max(self.episodes, last), **{name: getattr(self, name) for name in names}}
+        return {**told, "episodes": max(self.episodes, last)}
 
 
 def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
+    context: typer.Context,
     mission: options.Missions = None,
     policy: options.Policies = None,
     variant: options.Variants = None,
@@ -108,29 +126,22 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     quiet: options.Quiet = False,
 ) -> int:
     """Compare policies on missions, on the same episodes."""
-    asked = Asked(
-        mission=mission or [],
-        policy=policy or [],
-        variant=variant or [],
-        cogs=cogs,
-        map_seed=map_seed,
-        mix=mix,
-        episodes=episodes,
-        steps=steps,
-        seed=seed,
-        only=only,
-        device=device,
-        deterministic=deterministic,
-        failed=failed,
-    )
+    asked = Asked.of(locals())
     if resume is not None and not mission and not policy:
-        asked = Asked.begun(resume)
+        now = {one.name: getattr(asked, one.name) for one in fields(Asked) if _is_given(context, one.name)}
+        asked = replace(Asked.begun(resume), **now)
     asked.check()
     folder = resume or out
     if video and folder is None:
         raise UsageError(f"films are written into a folder, got --video {video} without one; add --out DIR")
+    if video:
+        check_films()
     missions = find_missions(
-        asked.mission, cogs=asked.cogs, variants=asked.variant, map_seed=asked.map_seed, allow_import=allow_import
+        asked.mission,
+        cogs=asked.cogs,
+        variants=asked.variant,
+        map_seed=asked.map_seed,
+        allow_import=asked.allow_import,
     )
     specs = [
         replace(parse_policy(text), device=asked.device, deterministic=asked.deterministic) for text in asked.policy
@@ -139,9 +150,6 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
         "jobs": jobs,
         "parallel_policy": parallel_policy,
         "strategy": strategy,
-        "action_timeout_ms": action_timeout_ms,
-        "overage_ms": overage_ms,
-        "hang_seconds": hang_seconds,
         "out": folder,
         "resume": resume is not None,
         "trace": {None: False, "": True}.get(trace, trace),
@@ -153,9 +161,27 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     if trace is not None:
         say(f"trace: {trace or (folder or Path()) / TRACE}")
     if folder is not None and video:
-        for path in films(missions, specs, asked.episodes, asked.seed, asked.steps, video, folder, mix=asked.mix):
-            say(f"film: {path}")
+        filmed = films(
+            missions,
+            specs,
+            asked.episodes,
+            asked.seed,
+            asked.steps,
+            video,
+            folder,
+            mix=asked.mix,
+            records=report.records,
+        )
+        with prints_on_stderr():
+            for path in filmed:
+                say(f"film: {path}")
     return FAILED if any(record.failure is not None for record in report.records) else DONE
+
+
+def _is_given(context: typer.Context, option: str) -> bool:
+    """Whether an option stands on the command line, be it with its default."""
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _evaluated(
@@ -169,11 +195,14 @@ def _evaluated(
             say(f"deterministic: {determinism_note()}")
 
     try:
-        with progress({mission.name: asked.count() for mission in missions}, quiet) as on_episode:
+        counts = {mission.name: asked.count() for mission in missions}
+        with prints_on_stderr(), progress(counts, quiet) as on_episode:
             return evaluate(missions, specs, **asked.arguments(), **how, on_begin=begin, on_episode=on_episode)
     except EvaluationInterrupted as interrupted:
         if interrupted.report.records:
             print_report(interrupted.report, output)
+        done, total = len(interrupted.report.records), asked.count() * len(missions)
+        say(f"stretto: interrupted after {done} of {total} episodes; policies may not have played the same ones yet")
         if how["out"] is not None:
             say(f"stretto: what is finished is kept; go on with: stretto eval --resume {how['out']}")
         raise

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import re
 import shlex
+import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+import stretto
 from stretto.cli.options import Format
 from stretto.cli.text import WIDTH, filled, screen_width
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
@@ -21,9 +27,28 @@ from stretto.evaluation.statistics import Comparison
 _MOST_BARS = 12
 _LONGEST_NAME = 30
 _MOST_FAILURES = 3
+_LONGEST_PLACE = 45
+_OURS = Path(stretto.__file__).parent
 _MOST_COMPARED = 4
+_LEAST_EPISODES = 6
+"""Who wins five times of five may well be the worse one: that is seen once in sixteen times by chance."""
 _FIRST_LINE_SECONDS, _LAST_LINE_SECONDS = 5.0, 300.0
 """How long it is between two lines about progress at first, and at last: each time it is twice as long."""
+
+
+@contextmanager
+def prints_on_stderr() -> Iterator[None]:
+    """Let what policies and worlds print in the body, in whichever process, go to stderr: stdout is for results."""
+    sys.stdout.flush()
+    with ExitStack() as after:
+        with suppress(OSError, ValueError):  # one of them is closed, or no file
+            kept = os.dup(1)
+            after.callback(os.close, kept)
+            os.dup2(2, 1)
+            after.callback(os.dup2, kept, 1)
+        after.enter_context(redirect_stdout(sys.stderr))
+        yield
+        sys.stdout.flush()
 
 
 @contextmanager
@@ -103,8 +128,12 @@ def _compared(one: Comparison, best: str, other: str) -> str:
     better, low, high = (round(100 * share) for share in shares)
     if one.label == other:
         better, low, high = 100 - better, 100 - high, 100 - low
-    chance = "" if low > 50 else "; that may be chance"
-    return f"{names[0]} beats {names[1]} in {better}% of {one.episodes} episodes ({low} to {high}%){chance}"
+    share = f"{better}% of {one.episodes} episodes"
+    if one.episodes < _LEAST_EPISODES:
+        return f"{names[0]} is better than {names[1]} in {share}, which are too few to tell"
+    if low > 50:
+        return f"{names[0]} beats {names[1]} in {share} ({low} to {high}%)"
+    return f"{names[0]} and {names[1]} cannot be told apart: it is better in {share} ({low} to {high}%)"
 
 
 def _print_failures(report: Report) -> None:
@@ -123,9 +152,23 @@ def _print_failures(report: Report) -> None:
         names = ", ".join(shorten(name, _LONGEST_NAME) for name in (record.mission, record.label))
         where = f"failed: {names}, episode {record.episode}: "
         print(filled(where + " ".join(failure.message.split())))
+        if len(report.records) == 1:  # one that is played again, to see why
+            print(textwrap.indent(failure.traceback.rstrip(), "  "))
+        elif place := _last_place(failure.traceback):
+            print(f"  at {place}, step {failure.step}, seed {record.seed}")
         print(_again(failure))
     if len(failures) > len(shown):
         print(f"... and {len(failures) - len(shown)} more")
+
+
+def _last_place(text: str) -> str:
+    """Return where an exception was raised, from its traceback: the last line of code that is not ours."""
+    places = [
+        (file, line)
+        for file, line in re.findall(r'File "([^"]+)", line (\d+)', text)
+        if _OURS not in Path(file).parents
+    ]
+    return f"{shorten(places[-1][0], _LONGEST_PLACE)}:{places[-1][1]}" if places else ""
 
 
 def _again(failure: EpisodeFailure) -> str:

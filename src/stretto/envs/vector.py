@@ -96,7 +96,7 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         alone = engine.alone
         if alone.inside and alone.inside != me:
             alone.refuse()
-        alone.inside = me
+        before, alone.inside = alone.inside, me
         try:
             engine.check_steppable()
             state = engine.state
@@ -107,7 +107,7 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
                 rewards, terminated, truncated = rewards.copy(), terminated.copy(), truncated.copy()
             observations = self._observations()
         finally:
-            alone.inside = 0
+            alone.inside = before
         if tracing is not None:
             tracing.add("step", began)
         return StepResult(observations, rewards, terminated, truncated, infos)

@@ -22,16 +22,21 @@ from stretto.evaluation.statistics import counted_rewards, has_result, seconds_t
 
 MOST_POINTS = 250  # episodes in a row of a plot: more are a smear, and make the page slow
 MOST_FAILURES = 200
+MOST_ROWS = 40  # of a table that is shown as high as it is; a higher one scrolls in a box
+_LONG_NAME = 16  # characters: a longer one is broken into lines, which should not be too many
+_LONGEST_HEAD = 40
+_NARROWEST = 270  # pixels that the narrowest plot has for the text of a row
 _REWARD = "reward of an agent in an episode"
 _CONTROLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
 
 # The colours of policies lie 23 or more apart in CIELAB, for all eyes and for each kind of colour blindness, and have a
 # contrast of 4.5 to 1 with what is behind them. Beyond six they repeat: a name always stands beside its colour.
 _STYLE = """
-:root{color-scheme:light dark;--back:#fff;--box:#f5f6f8;--text:#1b1f24;--soft:#5a6270;--line:#d4d8de;--bad:#b3261e;
+:root{color-scheme:light dark;--back:#fff;--box:#f5f6f8;--text:#1b1f24;--soft:#5a6270;--line:#d4d8de;--edge:#5a627066;
+--bad:#b3261e;
 --c0:#0072b2;--c1:#c04a00;--c2:#0b4a20;--c3:#7a24e8;--c4:#9c4a72;--c5:#3f1440}
 @media (prefers-color-scheme:dark){:root{--back:#14171b;--box:#1d2127;--text:#e6e9ee;--soft:#a2abb8;--line:#3a414b;
---bad:#ff8a80;--c0:#56b4e9;--c1:#f5924e;--c2:#b5f0dc;--c3:#9a7bff;--c4:#ff5c93;--c5:#f2e641}}
+--edge:#a2abb866;--bad:#ff8a80;--c0:#56b4e9;--c1:#f5924e;--c2:#b5f0dc;--c3:#9a7bff;--c4:#ff5c93;--c5:#f2e641}}
 *{box-sizing:border-box}body{margin:0 auto;max-width:1360px;padding:16px clamp(12px,3vw,40px) 48px;color:var(--text);
 background:var(--back);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
 h1{font-size:1.6rem;margin:.4em 0 0}h2{font-size:1.2rem;margin:2.2em 0 .4em}h3{font-size:1rem;margin:1.4em 0 .3em}
@@ -45,11 +50,17 @@ line{stroke:var(--line)}.rule{stroke:var(--soft);stroke-dasharray:4 3}.mark{fill
 .c0{--c:var(--c0)}.c1{--c:var(--c1)}.c2{--c:var(--c2)}.c3{--c:var(--c3)}.c4{--c:var(--c4)}.c5{--c:var(--c5)}
 text.name{fill:var(--c);font-weight:600}.dot{fill:var(--c);fill-opacity:.45}.whisker{stroke:var(--c)}
 .box{fill:var(--c);fill-opacity:.16;stroke:var(--c)}.span{stroke:var(--c);stroke-width:4;stroke-opacity:.55}
-.scroll{overflow:auto;max-height:44rem;border:1px solid var(--line);border-radius:8px;width:fit-content;max-width:100%}
+.scroll{overflow:auto;border:1px solid var(--line);border-radius:8px;width:fit-content;max-width:100%;
+background:linear-gradient(90deg,var(--back) 50%,transparent) 0/28px 100% no-repeat local,
+linear-gradient(270deg,var(--back) 50%,transparent) 100%/28px 100% no-repeat local,
+linear-gradient(90deg,var(--edge),transparent) 0/20px 100% no-repeat,
+linear-gradient(270deg,var(--edge),transparent) 100%/20px 100% no-repeat,var(--back)}.high{max-height:44rem}
 table{border-collapse:separate;border-spacing:0;font-variant-numeric:tabular-nums}th,td{vertical-align:baseline}
 th,td{padding:5px clamp(7px,1vw,12px);text-align:right;white-space:nowrap;border-bottom:1px solid var(--line)}
 tbody tr:last-child>*{border-bottom:0}thead th{position:sticky;top:0;background:var(--box)}.left{text-align:left}
-th,.left{white-space:normal;max-width:15rem;overflow-wrap:break-word;vertical-align:bottom}td.left{vertical-align:baseline}
+.long{min-width:9rem}
+th,.long{white-space:normal;max-width:15rem;overflow-wrap:break-word;vertical-align:bottom}td.long{vertical-align:baseline}
+@media (max-width:900px){table{font-size:13px}th,td{padding:5px 6px}}
 details{border:1px solid var(--line);border-radius:8px;padding:8px 12px;margin:8px 0}summary{cursor:pointer}
 code,pre{font:13px/1.45 ui-monospace,Menlo,Consolas,monospace}.kind{color:var(--bad);font-weight:600}
 pre{overflow:auto;background:var(--box);border-radius:6px;padding:10px;margin:.3em 0;max-height:26rem}
@@ -89,8 +100,10 @@ def render_html(report: Report) -> str:
 def _results(report: Report) -> str:
     summary = report.summary
     rules = {
-        "exclude": "An episode that failed for one policy is left out for all of them.",
-        "worst": "A failed episode counts as the worst reward that anybody got on its mission.",
+        "exclude": "An episode that failed for one policy is left out for all of them; only a policy that has no result "
+        "at all takes none away from the others.",
+        "worst": "A failed episode counts as the worst reward that anybody got on its mission; where nobody got one, it is "
+        "left out.",
     }
     table = [
         [
@@ -98,7 +111,7 @@ def _results(report: Report) -> str:
             *(short_number(row.reward), short_number(row.iqm), interval_text(row.interval), short_number(row.steps)),
             *(f"{row.overdue:,}", f"{row.left_out:,}", f"{row.failures:,}"),
         ]
-        for row in summary.by_mission + (summary.overall if len(summary.missions) > 1 else ())
+        for row in (summary.overall if len(summary.missions) > 1 else ()) + summary.by_mission
     ]
     heads = ["mission", "policy", "episodes", "reward", "IQM", "95% interval", "steps", "overdue", "left out"]
     note = (
@@ -175,8 +188,15 @@ def _game_statistics(report: Report) -> str:
         names = sorted({name for row in rows for name in row.statistics})
         table = [[name, *(short_number(row.statistics.get(name, {}).get("mean")) for row in rows)] for name in names]
         if table:
-            text += f"<h3>{_text(mission)}</h3>{_table(['mean over episodes', *(row.label for row in rows)], table)}"
+            heads = ["mean over episodes", *_short_heads([row.label for row in rows])]
+            text += f"<h3>{_text(mission)}</h3>{_table(heads, table)}"
     return text
+
+
+def _short_heads(labels: Sequence[str]) -> Sequence[str]:
+    """Return labels short enough not to make the heads of all columns high, or as they are if that made two alike."""
+    short = [shorten(label, _LONGEST_HEAD) for label in labels]
+    return short if len(set(short)) == len(set(labels)) else labels
 
 
 def _timing(report: Report) -> str:
@@ -258,7 +278,7 @@ class _Axis:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A line of a plot: a name to the left, a text to the right, and below them marks around a height of zero."""
+    """A line of a plot: a name, a text to the right of it or below, and under them marks around a height of zero."""
 
     name: str
     detail: str
@@ -267,7 +287,10 @@ class _Row:
 
 
 def _plot(caption: str, alternative: str, axis: _Axis, rows: Sequence[_Row], rule: float | None = None) -> str:
-    bottom = 50 * len(rows) + 4
+    beside = all(map(_in_one_line, rows))
+    below, detail = (0, 'x="100%" y="14" text-anchor="end"') if beside else (16, 'y="30"')
+    height = 50 + below
+    bottom = height * len(rows) + 4
     parts = [f"<title>{_text(alternative)}</title>"]
     for value, text in axis.ticks():
         parts.append(f'<line x1="{axis.at(value)}" x2="{axis.at(value)}" y1="0" y2="{bottom}"/>')
@@ -276,13 +299,25 @@ def _plot(caption: str, alternative: str, axis: _Axis, rows: Sequence[_Row], rul
         parts.append(f'<line class="rule" x1="{axis.at(rule)}" x2="{axis.at(rule)}" y1="0" y2="{bottom}"/>')
     for place, row in enumerate(rows):
         parts.append(
-            f'<g class="c{row.colour}" transform="translate(0,{50 * place})"><title>{_text(row.name)}: {row.detail}</title>'
-            f'<text class="name" y="14">{_text(shorten(row.name, 24))}</text><text class="soft" x="100%" y="14" '
-            f'text-anchor="end">{row.detail}</text><g transform="translate(0,34)">{row.marks}</g></g>\n'
+            f'<g class="c{row.colour}" transform="translate(0,{height * place})"><title>{_text(row.name)}: {row.detail}'
+            f'</title><text class="name" y="14">{_text(_shown(row))}</text><text class="soft" {detail}>{row.detail}</text>'
+            f'<g transform="translate(0,{34 + below})">{row.marks}</g></g>\n'
         )
     parts.append(f'<text class="soft" x="50%" y="{bottom + 34}" text-anchor="middle">{_text(axis.name)}</text>')
     svg = f'<svg role="img" height="{bottom + 42}">{"".join(parts)}</svg>'
     return f"<figure><figcaption>{_text(caption)}</figcaption>{svg}</figure>\n"
+
+
+def _shown(row: _Row) -> str:
+    return shorten(row.name, 24)
+
+
+def _in_one_line(row: _Row) -> bool:
+    """Whether the texts of a row stand beside each other in the narrowest plot, by what letters take in most fonts."""
+    name = sum(
+        8 if "0" <= letter <= "z" and letter not in "mw" and not letter.isupper() else 12 for letter in _shown(row)
+    )
+    return name + 7 * len(row.detail) <= _NARROWEST
 
 
 def _strip(axis: _Axis, points: Sequence[tuple[int, float]], mark: float | None) -> str:
@@ -326,13 +361,25 @@ def _colour(report: Report, label: str) -> int:
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], names: int = 1) -> str:
     """Return a table that scrolls in a box of its own; its first `names` columns are names, all others figures."""
-    left = [' class="left"' if column < names else "" for column in range(len(heads))]
-    text = "".join(f'<th scope="col"{side}>{_name(head)}</th>' for side, head in zip(left, heads, strict=True))
+    rows = list(rows)
+    text = "".join(_cell('th scope="col"', head, left=i < names, name=True) for i, head in enumerate(heads))
     lines = "".join(
-        "<tr>" + "".join(f"<td{side}>{_name(cell)}</td>" for side, cell in zip(left, row, strict=True)) + "</tr>\n"
+        f"<tr>{''.join(_cell('td', cell, left=i < names, name=i < names) for i, cell in enumerate(row))}</tr>\n"
         for row in rows
     )
-    return f'<div class="scroll" tabindex="0"><table><thead><tr>{text}</tr></thead><tbody>\n{lines}</tbody></table></div>\n'
+    box = "scroll high" if len(rows) > MOST_ROWS else "scroll"
+    return (
+        f'<div class="{box}" tabindex="0"><table><thead><tr>{text}</tr></thead><tbody>\n{lines}</tbody></table></div>\n'
+    )
+
+
+def _cell(tag: str, text: str, *, left: bool, name: bool) -> str:
+    """Return a cell of a table; a name may be broken into lines where it is long, a figure never."""
+    long = name and len(text) > _LONG_NAME
+    classes = " ".join(["left"] * left + ["long"] * long)
+    attribute = f' class="{classes}"' if classes else ""
+    shown = re.sub("([._/:,=])(?=[^0-9])", r"\1<wbr>", _text(text)) if long else _text(text)
+    return f"<{tag}{attribute}>{shown}</{tag.partition(' ')[0]}>"
 
 
 def _facts(facts: Mapping[str, Any]) -> str:
@@ -340,10 +387,6 @@ def _facts(facts: Mapping[str, Any]) -> str:
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in known.items()}
     lines = "".join(f"<dt>{_text(name)}</dt><dd>{_text(text)}</dd>" for name, text in texts.items())
     return f"<dl>{lines}</dl>\n" if lines else ""
-
-
-def _name(text: str) -> str:
-    return re.sub("([._/:])(?=[^0-9])", r"\1<wbr>", _text(text))  # where a long name may be broken
 
 
 def _text(text: str) -> str:

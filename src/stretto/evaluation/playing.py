@@ -8,14 +8,18 @@ from dataclasses import replace
 from stretto.errors import Place, WorkerDied, WorldHung
 from stretto.evaluation.hands import Hands
 from stretto.evaluation.plan import Facts, Plan, Task
-from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
+from stretto.evaluation.records import EpisodeFailure, EpisodeRecord, finite
 from stretto.evaluation.reproduce import reproduce
-from stretto.evaluation.service import MARGIN_SECONDS, Look, PlayTask, Staging
+from stretto.evaluation.service import MARGIN_SECONDS, Look, PlayTask, Staging, trouble_of
+from stretto.evaluation.statistics import LARGEST
 from stretto.rollout import Played, Trouble, how_lost
 from stretto.workers.pool import Answer, Pool
 
 ATTEMPTS = 3
 """How often an episode is begun whose worker dies or hangs, before it counts as failed."""
+
+NOT_FINITE = "RewardNotFinite"
+"""The kind of failure of an episode whose rewards add up to no number that could be compared."""
 
 
 class Run:
@@ -93,9 +97,7 @@ class Run:
             return [Task(task.mission, task.entry, (episode,)) for episode in task.episodes]
         error = answer.error
         if not answer.lost:
-            message = f"{type(error).__name__}: {error}".partition("\n")[0]
-            text = "\n".join(getattr(error, "__notes__", [])) or str(error)
-            self._keep(task, task.episodes[0], Played(trouble=Trouble(type(error).__name__, message, text)))
+            self._keep(task, task.episodes[0], Played(trouble=trouble_of(error)))
             return []
         # Policies that run elsewhere are told by themselves: then it was the world.
         what = "the world's process" if task in self._apart else "the process of the world and its policies"
@@ -105,9 +107,13 @@ class Run:
     def _take_played(self, task: Task, results: Sequence[Played]) -> list[Task]:
         if len(task.episodes) == 1 and results[0].trouble is not None and results[0].trouble.lost:
             return self._lost(task, results[0])
+        again = []
         for episode, played in zip(task.episodes, results, strict=True):
-            self._keep(task, episode, played)
-        return []
+            if played.trouble is not None and played.trouble.lost:  # the last one left of those played in step
+                again.append(Task(task.mission, task.entry, (episode,)))
+            else:
+                self._keep(task, episode, played)
+        return again
 
     def _lost(self, task: Task, played: Played) -> list[Task]:
         """Return an episode whose process died or hung, to be played again, unless it was tried often enough.
@@ -129,8 +135,8 @@ class Run:
         begun = plan.episode(task.mission, task.entry, episode, self._facts[task.mission, task.entry].agents)
         mission = plan.missions[task.mission]
         failure = None
-        if played.trouble is not None:
-            trouble = played.trouble
+        trouble = played.trouble or _no_result(mission.name, played)
+        if trouble is not None:
             failure = EpisodeFailure(
                 kind=trouble.kind,
                 message=trouble.message,
@@ -148,7 +154,7 @@ class Run:
             steps=played.steps,
             rewards=played.rewards if failure is None else {},
             policies={agent: entry.specs[policy].name for agent, policy in begun.policies.items()},
-            statistics=played.statistics,
+            statistics=finite(played.statistics),
             overdue=played.overdue,
             failure=failure,
             timing={
@@ -162,3 +168,15 @@ class Run:
         self.records[task.mission, task.entry, episode] = record
         self.moments[task.mission, task.entry, episode] = played.moments
         self._on_episode(record)
+
+
+def _no_result(mission: str, played: Played) -> Trouble | None:
+    """Return what is wrong with the rewards of an episode that went well otherwise, if anything is."""
+    for agent, total in played.rewards.items():
+        if not abs(total) <= LARGEST:  # nor is NaN
+            told = (
+                f"the rewards of an agent must add up to a number from -{LARGEST:g} to {LARGEST:g}, got {total} for {agent} "
+                f"on {mission}; let the world's step return finite rewards"
+            )
+            return Trouble(NOT_FINITE, told, "", agent=agent)
+    return None

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from stretto.core import AgentId
+from stretto.errors import PolicyLost, WorkerDied, WorldHung
+
+_LOST = {error.__name__ for error in (PolicyLost, WorkerDied, WorldHung)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,11 @@ class EpisodeFailure:
     traceback: str
     reproduce: str
 
+    @property
+    def lost(self) -> bool:
+        """Whether a process died or hung: whoever plays the episode again should do so in a process of its own."""
+        return self.kind in _LOST
+
 
 @dataclass(frozen=True, slots=True)
 class EpisodeRecord:
@@ -32,7 +41,8 @@ class EpisodeRecord:
 
     Everything but `timing` is a function of the plan: it does not depend on how the episode was computed. `label` names
     what is compared; `policies` says which policy each agent followed. Rewards are sums over the episode. `overdue`
-    counts the steps in which an agent struck its deadline and the mission's default action was taken.
+    counts the steps in which an agent struck its deadline and the mission's default action was taken. In `statistics`,
+    None stands for a number that is not finite, by which games mean what did not happen.
     """
 
     mission: str
@@ -42,7 +52,7 @@ class EpisodeRecord:
     steps: int
     rewards: Mapping[AgentId, float]
     policies: Mapping[AgentId, str]
-    statistics: Mapping[str, float] = field(default_factory=dict)
+    statistics: Mapping[str, float | None] = field(default_factory=dict)
     overdue: Mapping[AgentId, int] = field(default_factory=dict)
     failure: EpisodeFailure | None = None
     timing: Mapping[str, Any] = field(default_factory=dict)
@@ -58,11 +68,18 @@ class EpisodeRecord:
         return sum(self.rewards.values()) / len(self.rewards) if self.rewards else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values, for a line of `episodes.jsonl`."""
-        return dataclasses.asdict(self)
+        """Return plain values, for a line of `episodes.jsonl`: None for numbers that are not finite, as JSON has none."""
+        plain = {name: finite(getattr(self, name)) for name in ("rewards", "statistics")}
+        return {**dataclasses.asdict(self), **plain}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> EpisodeRecord:
         """Return the record that `as_json` was called on."""
         failure = values["failure"]
-        return cls(**{**values, "failure": None if failure is None else EpisodeFailure(**failure)})
+        rewards = {agent: math.nan if reward is None else reward for agent, reward in values["rewards"].items()}
+        return cls(**{**values, "rewards": rewards, "failure": None if failure is None else EpisodeFailure(**failure)})
+
+
+def finite(numbers: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return `numbers` with None for those that are not finite."""
+    return {name: None if one is None or not math.isfinite(one) else one for name, one in numbers.items()}

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import importlib.util
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stretto.adapters.episodes import EpisodeWorld, as_episodes
+from stretto.adapters.episodes import EpisodeWorld, as_episodes, own_copy
 from stretto.core import Action, AgentId
 from stretto.errors import UsageError
 from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import Facts, Plan, rows
 from stretto.evaluation.playing import Run
+from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.run import entries_of
 from stretto.evaluation.service import EvaluationFactory, Staging
 from stretto.policies.runners import InPlace
 from stretto.policies.troupe import Casting, Question, Role
-from stretto.seeding import PrivateGenerators
-from stretto.workers.backends import SERIAL
+from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators
+from stretto.workers.backends import PROCESS, SERIAL
+from stretto.workers.mail import unsendable
 from stretto.workers.pool import Pool
 
 FRAMES_PER_SECOND = 12
@@ -46,30 +51,38 @@ class Moment:
 
 def replay(
     plan: Plan, facts: Facts, mission: int, entry: int, episode: int, render_mode: str | None
-) -> Iterator[Moment]:
+) -> Generator[Moment]:
     """Play an episode as the plan has it, and yield what is seen at each moment."""
     begun = plan.episode(mission, entry, episode, facts.agents)
     env, shows = _made(plan.missions[mission], render_mode)
     world = as_episodes(env)
     try:
-        castings = [Casting(spec, facts.draws[i], rows(facts, i)) for i, spec in enumerate(plan.entries[entry].specs)]
+        # Private generators for all, whether they are needed or not: it is slow anyway to look at everything.
+        castings = [
+            Casting(spec, frozenset(GLOBAL_GENERATORS), rows(facts, i), plan.seed)
+            for i, spec in enumerate(plan.entries[entry].specs)
+        ]
         spec = world.spec()
         runner = InPlace(castings, spec, batched=True)
         runner.begin([Role(episode, a, policy, begun.tree.child("policy", a)) for a, policy in begun.policies.items()])
-        guard = PrivateGenerators(begun.tree.child("world"))
+        guard = PrivateGenerators(begun.tree.child("world"), drawn=GLOBAL_GENERATORS)
         limit = plan.max_steps if plan.max_steps is not None else plan.missions[mission].max_steps
-        observations = guard.run(world.reset, begun.seed, begun.options)
+        observations = guard.run(world.reset, begun.seed)
         yield Moment(0, _picture(world, shows), {}, dict.fromkeys(observations, 0.0))
         step = 0
         while observations and (limit is None or step < limit):
-            runner.ask([Question(episode, agent, observation) for agent, observation in observations.items()])
-            actions = {agent: reply.action for agent, reply in zip(observations, runner.replies(), strict=True)}
-            outcome = guard.run(world.step, actions) if guard.needed else world.step(actions)
+            runner.ask([Question(episode, agent, own_copy(seen)) for agent, seen in observations.items()])
+            actions = {
+                agent: own_copy(reply.action) for agent, reply in zip(observations, runner.replies(), strict=True)
+            }
+            given = own_copy(actions)  # a world may change what it is given
+            outcome = guard.run(world.step, given)
             observations = outcome.observations
             step += 1
             yield Moment(step, _picture(world, shows), actions, outcome.rewards, spec.action_names)
     finally:
-        world.close()
+        with suppress(Exception):  # whatever it says on leaving, what was seen was seen
+            world.close()
 
 
 def _made(mission: Mission, render_mode: str | None) -> tuple[Any, bool]:
@@ -108,32 +121,65 @@ def films(  # noqa: PLR0913  what a plan has, and where to
     folder: Path,
     *,
     mix: bool = False,
+    records: Iterable[EpisodeRecord] | None = None,
 ) -> Iterator[Path]:
-    """Film the first `count` episodes of each mission and policy; yield the files."""
+    """Film the first `count` episodes of each mission and policy; yield the files.
+
+    With `records`, these are of those that were played, and a film ends where its record does. Episodes in which a
+    process died or hung are passed over: they would take this process along.
+    """
     plan = Plan(tuple(missions), entries_of(policies, mix=mix), episodes, seed, steps)
-    with Pool(SERIAL, [EvaluationFactory(plan, Staging())]) as pool:
-        facts = Run(plan, pool, lambda _: None).look()
+    known = None if records is None else {record.key: record for record in records}
+    facts = _looked_at(plan)
     for mission, entry in plan.pairs():
-        for episode in range(min(count, episodes)):
+        pair = plan.missions[mission].name, plan.entries[entry].label
+        numbers = list(range(episodes)) if known is None else _safe_to_play(known, pair)
+        for episode in numbers[:count]:
+            record = None if known is None else known[(*pair, episode)]
             moments = replay(plan, facts[mission, entry], mission, entry, episode, "rgb_array")
-            name = f"{plan.missions[mission].name}-{plan.entries[entry].label}-{episode}"
+            with closing(moments):
+                shown = list(_until_it_fails(islice(moments, None if record is None else record.steps + 1)))
+            if not shown and record is not None and record.failure is not None:
+                continue  # it failed before there was anything to see
+            name = "-".join((*pair, str(episode)))
             safe = "".join(letter if letter.isalnum() or letter in "-_.+" else "_" for letter in name)
-            yield film(_until_it_fails(moments), folder / "videos" / f"{safe}.gif")
+            yield film(iter(shown), folder / "videos" / f"{safe}.gif")
+
+
+def _safe_to_play(records: Mapping[tuple[str, str, int], EpisodeRecord], pair: tuple[str, str]) -> list[int]:
+    """Return the episodes of a mission and policy in which no process died or hung."""
+    return sorted(
+        episode
+        for (*where, episode), record in records.items()
+        if tuple(where) == pair and not (record.failure is not None and record.failure.lost)
+    )
+
+
+def _looked_at(plan: Plan) -> dict[tuple[int, int], Facts]:
+    """Look at what is played, elsewhere if it can be sent there: a policy may die in its first step."""
+    factory = EvaluationFactory(plan, Staging())
+    with Pool(PROCESS if unsendable(factory) is None else SERIAL, [factory]) as pool:
+        return Run(plan, pool, lambda _: None).look()
 
 
 def _until_it_fails(moments: Iterator[Moment]) -> Iterator[Moment]:
     try:
         yield from moments
-    except Exception:  # noqa: BLE001  its record tells why; the film shows how it came to that
+    except (Exception, SystemExit):  # noqa: BLE001  its record tells why; the film shows how it came to that
         return
+
+
+def check_films() -> None:
+    """Refuse to film where that cannot be done."""
+    if importlib.util.find_spec("PIL") is None:
+        raise UsageError("films need Pillow; pip install 'stretto[report]'")
 
 
 def film(moments: Iterator[Moment], path: Path) -> Path:
     """Save the pictures of an episode as a GIF."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise UsageError("films need Pillow; pip install 'stretto[report]'") from None
+    check_films()
+    from PIL import Image
+
     pictures = [np.asarray(moment.picture) for moment in moments if moment.picture is not None]
     if not pictures or pictures[0].ndim != 3:
         raise UsageError("this mission has no pictures: its render() gives no RGB arrays; leave out --video")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -124,7 +124,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         EvaluationInterrupted: at Ctrl-C, with the report of what is finished.
     """
     _check_where(strategy, jobs)
-    _check_limits(action_timeout_ms=action_timeout_ms, overage_ms=overage_ms, hang_seconds=hang_seconds)
+    limits = _Limits(action_timeout_ms, overage_ms, hang_seconds)
     if device is not None:
         check_device(device)
     path = trace_path(trace, out)
@@ -133,25 +133,14 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         for spec in map(PolicySpec.of, policies if isinstance(policies, (list, tuple)) else [policies])
     ]
     plan = Plan(_found(missions, cogs, variants, map_seed), entries_of(several, mix=mix), episodes, seed, steps)
-    free = (budget or default_budget()).free if jobs is None else jobs
+    cores = budget or default_budget()
+    free = cores.free if jobs is None else jobs
     chosen = set(range(episodes)) if only is None else {int(one) for one in only}
     count = len(plan.missions) * len(plan.entries) * len(chosen)
     level = levels(free, count, 1 << 30 if cogs is None else cogs, parallel_policy=parallel_policy)
-    staging = Staging(
-        strategy=strategy,
-        cores=level.cores,
-        action_seconds=None if action_timeout_ms is None else action_timeout_ms / 1000,
-        overage_seconds=overage_ms / 1000,
-        hang_seconds=hang_seconds,
-    )
-    backend, factory = PROCESS if free else SERIAL, EvaluationFactory(plan, staging)
-    if free and (reason := unsendable(factory)) is not None:
-        told = f"everything is played in this process, because not all of it can be sent to others: {reason}"
-        warnings.warn(RunsHere(told), stacklevel=user_stacklevel())
-        backend, level = SERIAL, replace(level, workers=1)
-    pools = partial(Pool, backend, [factory] * level.workers)
-    lease = (budget or default_budget()).lease(max(1, free))
-    described = {**about(plan), "failed": failed}
+    stage = _staged(plan, level, limits, strategy, apart=free > 0)
+    lease = cores.lease(max(1, free))
+    described = {**about(plan), **asdict(limits), "failed": failed}
     began = time.perf_counter()
     with ExitStack() as stack:
         stack.callback(lease.release)
@@ -159,14 +148,12 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         stack.enter_context(traced(path))
         stack.enter_context(torch_as_before())
         on_begin()
-        records = _play_all(plan, staging, pools, journal, chosen, on_episode, reverse=reverse)
-        names = [mission.name for mission in plan.missions]
-        labels = [entry.label for entry in plan.entries]
-        about_run = {
-            **described,
-            "timing": {"seconds": round(time.perf_counter() - began, 3), "processes": level.workers},
-        }
-        report = Report.of(records.kept, about_run, failed=failed, seed=seed, missions=names, labels=labels)
+        records = _play_all(plan, stage, journal, chosen, on_episode, reverse=reverse)
+        if journal is not None and journal.finished and not (records.more or records.interrupted):
+            journal.finish()
+            return Report.load(journal.folder)
+        timing = {"seconds": round(time.perf_counter() - began, 3), "processes": stage.workers}
+        report = _reported(plan, records.kept, {**described, "timing": timing}, failed)
         if records.interrupted:
             raise EvaluationInterrupted(report)
         if journal is not None:
@@ -182,13 +169,21 @@ def _check_where(strategy: str, jobs: int | None) -> None:
         raise UsageError(f"jobs must be at least 0, got {jobs}; 0 plays everything in the caller")
 
 
-def _check_limits(*, action_timeout_ms: float | None, overage_ms: float, hang_seconds: float | None) -> None:
-    """Refuse limits of time that nobody could keep."""
-    if overage_ms < 0:
-        raise UsageError(f"overage_ms must be at least 0, got {overage_ms:g}; leave it out for none")
-    for name, value in (("action_timeout_ms", action_timeout_ms), ("hang_seconds", hang_seconds)):
-        if value is not None and not value > 0:
-            raise UsageError(f"{name} must be more than 0, got {value:g}; leave it out for the default")
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """The limits of time under which a plan is played; where they strike, results depend on them."""
+
+    action_timeout_ms: float | None
+    overage_ms: float
+    hang_seconds: float | None
+
+    def __post_init__(self) -> None:
+        """Refuse what nobody could keep."""
+        if not self.overage_ms >= 0:
+            raise UsageError(f"overage_ms must be at least 0, got {self.overage_ms:g}; leave it out for none")
+        for name, value in (("action_timeout_ms", self.action_timeout_ms), ("hang_seconds", self.hang_seconds)):
+            if value is not None and not value > 0:
+                raise UsageError(f"{name} must be more than 0, got {value:g}; leave it out for the default")
 
 
 class EvaluationInterrupted(KeyboardInterrupt):
@@ -199,16 +194,44 @@ class EvaluationInterrupted(KeyboardInterrupt):
         self.report = report
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """Where a plan is played: how each worker goes about it, how many there are, and what makes a pool of them."""
+
+    staging: Staging
+    workers: int
+    pools: Callable[[], Pool]
+
+
+def _staged(plan: Plan, level: _Level, limits: _Limits, strategy: str, *, apart: bool) -> _Stage:
+    """Choose the workers of a plan: processes, or, if it is not to be played apart or cannot be sent there, the caller."""
+    staging = Staging(
+        strategy=strategy,
+        cores=level.cores,
+        action_seconds=None if limits.action_timeout_ms is None else limits.action_timeout_ms / 1000,
+        overage_seconds=limits.overage_ms / 1000,
+        hang_seconds=limits.hang_seconds,
+    )
+    backend, workers, factory = PROCESS if apart else SERIAL, level.workers, EvaluationFactory(plan, staging)
+    if apart and (reason := unsendable(factory)) is not None:
+        told = f"everything is played in this process, because not all of it can be sent to others: {reason}"
+        warnings.warn(RunsHere(told), stacklevel=user_stacklevel())
+        backend, workers = SERIAL, 1
+    return _Stage(staging, workers, partial(Pool, backend, [factory] * workers))
+
+
+@dataclass(frozen=True, slots=True)
 class _Kept:
+    """The records of a plan; `more` says whether any of them was not in the journal before."""
+
     kept: list[EpisodeRecord]
-    interrupted: bool = False
+    more: bool
+    interrupted: bool
 
 
 def _play_all(
     plan: Plan,
-    staging: Staging,
-    pools: Callable[[], Pool],
+    stage: _Stage,
     journal: Journal | None,
     chosen: set[int],
     on_episode: Callable[[EpisodeRecord], None],
@@ -231,21 +254,27 @@ def _play_all(
                 journal.add(record)
             on_episode(record)
 
+    done = [where for key, where in keys.items() if key in before or where[2] not in chosen]
     run: Run | None = None
     interrupted = False
     try:
-        with pools() as pool:
-            run = Run(plan, pool, keep, staging)
-            facts = run.look()
-            done = [where for key, where in keys.items() if key in before or where[2] not in chosen]
-            tasks = plan.tasks(facts, done)
-            tasks = [Task(t.mission, t.entry, tuple(n for n in t.episodes if n in chosen)) for t in tasks]
-            run.play(reversed(tasks) if reverse else tasks)
+        if len(done) < len(keys):
+            with stage.pools() as pool:
+                run = Run(plan, pool, keep, stage.staging)
+                tasks = plan.tasks(run.look(), done)
+                tasks = [Task(t.mission, t.entry, tuple(n for n in t.episodes if n in chosen)) for t in tasks]
+                run.play(reversed(tasks) if reverse else tasks)
     except KeyboardInterrupt:
         interrupted = True
     found = {record.key: record for record in (run.records.values() if run is not None else ())}
+    more = not before.keys() >= found.keys()
     found |= before
-    return _Kept([found[key] for key in keys if key in found], interrupted)
+    return _Kept([found[key] for key in keys if key in found], more, interrupted)
+
+
+def _reported(plan: Plan, records: Iterable[EpisodeRecord], described: Mapping[str, Any], failed: Failed) -> Report:
+    missions, labels = [mission.name for mission in plan.missions], [entry.label for entry in plan.entries]
+    return Report.of(records, described, failed=failed, seed=plan.seed, missions=missions, labels=labels)
 
 
 def _found(missions: Any, cogs: int | None, variants: Sequence[str], map_seed: int | None) -> tuple[Mission, ...]:

@@ -5,24 +5,24 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from stretto import trace
-from stretto.adapters.episodes import EpisodeWorld, as_episodes
+from stretto.adapters.episodes import EpisodeWorld, as_episodes, own_copy
 from stretto.core import WorldSpec
-from stretto.errors import Place
+from stretto.errors import Place, WorldFailed, users_traceback
 from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import Facts, Plan, Task, rows
 from stretto.evaluation.tracing import TracedService, traced_runner, traced_world
 from stretto.policies.builtin import Random
-from stretto.policies.loading import load_policy, reset_policy
+from stretto.policies.loading import reset_policy
 from stretto.policies.runners import Runner
 from stretto.policies.strategies import make_runner
-from stretto.policies.troupe import Casting
-from stretto.rollout import Deadline, Played, play
-from stretto.seeding import PrivateGenerators, SeedTree
+from stretto.policies.troupe import Casting, own_spaces
+from stretto.rollout import Deadline, Played, Trouble, play
+from stretto.seeding import GLOBAL_GENERATORS, GlobalDraws, PrivateGenerators, SeedTree
 from stretto.workers.base import Port, Start
 from stretto.workers.control import BEAT
 
@@ -43,7 +43,7 @@ MARGIN_SECONDS = 1.0
 _MOST_APART = 8
 """How many processes an episode's agents are spread over to find out whose policy it is that dies or hangs."""
 
-_ALL_GENERATORS = frozenset({"random", "numpy", "torch"})
+_ALL_GENERATORS = frozenset(GLOBAL_GENERATORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,10 @@ class EvaluationService:
     def __init__(self, port: Port, plan: Plan, staging: Staging) -> None:
         self._port, self._plan, self._staging = port, plan, staging
         self._worlds: dict[int, list[EpisodeWorld]] = {}
-        self._runners: dict[tuple[int, int, bool], Runner] = {}
+        self._runners: dict[tuple[int, int, bool, bool], Runner] = {}
+        self._guarded: set[tuple[int, int]] = (
+            set()
+        )  # missions and entries in which something draws later than we looked
 
     def handle(self, message: Any) -> object:
         match message:
@@ -174,13 +177,11 @@ class EvaluationService:
         for one in specs:
             guard = PrivateGenerators(SeedTree(0).child("look"), probation=1 << 62)
             with trace.span("load policy"), self._loading():
-                loaded = guard.run(load_policy, one, spec)
+                loaded = Casting(one, seed=self._plan.seed).load(own_spaces(spec))
             well = acting and self._try_out(guard, loaded, spec, mission)
             # Private generators that nobody draws from change nothing: where it is not known, there are all of them.
             found.append((frozenset(guard.drawn) if well else _ALL_GENERATORS, _batches(loaded)))
-        # A batch draws for many agents at once, so that private generators could not be any one agent's.
-        draws = tuple(frozenset() if batches else drawn for drawn, batches in found)
-        return Facts(spec.agents, draws, tuple(batches for _, batches in found))
+        return Facts(spec.agents, tuple(drawn for drawn, _ in found), tuple(batches for _, batches in found))
 
     def _try_out(self, guard: PrivateGenerators, loaded: Any, spec: WorldSpec, mission: int) -> bool:
         """Let one agent follow a policy for a moment, in an episode that nobody counts; return whether that went well.
@@ -207,16 +208,44 @@ class EvaluationService:
                 if agent not in players:
                     players[agent] = (loaded if i == 0 else others).agent_policy(agent)
                     reset_policy(players[agent], SeedTree(0).child("look", agent).generator())
-                actions[agent] = players[agent].step(observation)
+                if i == 0 and _batches(loaded):
+                    (action,) = loaded.step_batch([players[agent]], [own_copy(observation)])
+                else:
+                    action = players[agent].step(own_copy(observation))
+                actions[agent] = own_copy(action)
             observations = world.step(actions).observations
             self._beat()
 
     # ---- playing ----
 
     def _play(self, task: Task, facts: Facts, *, apart: bool) -> list[Played]:
+        try:
+            return self._play_together(task, facts, apart=apart)
+        except (Exception, SystemExit) as error:
+            self._forget_worlds(task.mission)
+            self._forget_runners()  # which may still be in the middle of something
+            if len(task.episodes) > 1:
+                raise  # each of them is played again by itself
+            return [Played(trouble=trouble_of(error))]
+
+    def _play_together(self, task: Task, facts: Facts, *, apart: bool) -> list[Played]:
+        """Play a task. If anything draws from global generators of which that was not known, play it again, guarded."""
+        pair = (task.mission, task.entry)
+        if pair in self._guarded:
+            return self._play_once(task, facts, apart=apart, guarded=True)
+        draws = GlobalDraws()
+        played = self._play_once(task, facts, apart=apart, guarded=False)
+        if not draws.names() and not any(one.drawn for one in played):
+            return played
+        self._guarded.add(pair)
+        self._forget_worlds(task.mission)
+        self._forget_runners()
+        return self._play_once(task, facts, apart=apart, guarded=True)
+
+    def _play_once(self, task: Task, facts: Facts, *, apart: bool, guarded: bool) -> list[Played]:
         plan, mission = self._plan, self._plan.missions[task.mission]
         with trace.span("load policies"), self._loading():
-            runner = self._runner(task, facts, apart=apart)
+            runner = self._runner(task, facts, apart=apart, guarded=guarded)
         worlds = self._some_worlds(task.mission, len(task.episodes))
         episodes = [plan.episode(task.mission, task.entry, number, facts.agents) for number in task.episodes]
         played = play(
@@ -228,6 +257,7 @@ class EvaluationService:
             watch=self._staging.watch,
             on_step=self._beat,
             loading=self._loading,
+            guarded=guarded,
         )
         for one in played:
             one.strategy = getattr(runner, "reason", self._staging.strategy)
@@ -256,16 +286,20 @@ class EvaluationService:
 
     def _forget_worlds(self, mission: int) -> None:
         for world in self._worlds.pop(mission, []):
-            world.close()
+            # Nobody needs it any more, and what it raises here must not hide why it is let go.
+            with suppress(Exception, SystemExit):
+                world.close()
 
-    def _runner(self, task: Task, facts: Facts, *, apart: bool) -> Runner:
-        key = (task.mission, task.entry, apart)
+    def _runner(self, task: Task, facts: Facts, *, apart: bool, guarded: bool) -> Runner:
+        key = (task.mission, task.entry, apart, guarded)
         if key not in self._runners:
-            for old in list(self._runners):  # tasks come mission by mission: what is done is not needed again
-                self._runners.pop(old).close()
+            self._forget_runners()  # tasks come mission by mission: what is done is not needed again
             (world,) = self._some_worlds(task.mission, 1)
             entry, staging = self._plan.entries[task.entry], self._staging
-            castings = [Casting(spec, facts.draws[i], rows(facts, i)) for i, spec in enumerate(entry.specs)]
+            castings = [
+                Casting(spec, _ALL_GENERATORS if guarded else facts.draws[i], rows(facts, i), self._plan.seed)
+                for i, spec in enumerate(entry.specs)
+            ]
             strategies = ["processes" if apart else spec.strategy or staging.strategy for spec in entry.specs]
             # A policy that crashes or exceeds its time must not take the user's program along, nor the other agents.
             takes_part = self._port.crosses_processes and staging.action_seconds is None and not apart
@@ -274,11 +308,26 @@ class EvaluationService:
             self._runners[key] = traced_runner(runner)
         return self._runners[key]
 
+    def _forget_runners(self) -> None:
+        while self._runners:
+            self._runners.popitem()[1].close()
+
     def close(self) -> None:
-        for runner in self._runners.values():
-            runner.close()
+        self._forget_runners()
         for mission in list(self._worlds):
             self._forget_worlds(mission)
+
+
+def trouble_of(error: BaseException) -> Trouble:
+    """Tell what was raised around an episode, such as by making its world: what it was, and not in which process."""
+    message = f"{type(error).__name__}: {error}".partition("\n")[0]
+    remote = error if isinstance(error, WorldFailed) else error.__cause__
+    if not isinstance(remote, WorldFailed):
+        return Trouble(type(error).__name__, message, users_traceback(error))
+    text = remote.remote_traceback.rstrip()
+    if error is remote:  # what was raised could not be sent here: its last line says what it was
+        message = text.rpartition("\n")[2]
+    return Trouble(type(error).__name__, message, text)
 
 
 def _batches(policy: Any) -> bool:

@@ -276,7 +276,7 @@ def _game_statistics(records: Sequence[EpisodeRecord]) -> dict[str, dict[str, fl
     values: dict[str, list[float]] = {}
     for record in records:
         for name, value in record.statistics.items():
-            if abs(float(value)) <= LARGEST:  # and not NaN, by which games mean what did not happen
+            if value is not None and abs(float(value)) <= LARGEST:  # and not NaN: such games tell nothing
                 values.setdefault(name, []).append(float(value))
     return {name: {"mean": math.fsum(each) / len(each), "episodes": len(each)} for name, each in sorted(values.items())}
 

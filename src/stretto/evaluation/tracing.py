@@ -115,15 +115,15 @@ class _Recorded:
     def __init__(self, inner: Any, names: Mapping[str, str]) -> None:
         self._inner = inner
         for method, name in names.items():
-            setattr(self, method, _recorded(name, getattr(inner, method)))
+            setattr(self, method, _recorded(name, inner, method))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
 
-def _recorded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+def _recorded(name: str, inner: Any, method: str) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         with trace.span(name):
-            return method(*args, **kwargs)
+            return getattr(inner, method)(*args, **kwargs)  # looked up each time: a runner may replace its own
 
     return call

@@ -101,7 +101,7 @@ class Adaptive:
                 seen_of.seconds.append(reply.seconds)
                 seen_of.busy.append(reply.busy_seconds)
                 if seen_of.pickling is None:
-                    seen_of.pickling = _pickling(question.observation, reply.action)
+                    _measure_pickling(seen_of, question.observation, reply.action)
         self._left -= 1
         if self._left <= 0:  # from now on nothing stands in between
             self.ask, self.replies = self._runner.ask, self._runner.replies
@@ -127,10 +127,10 @@ class Adaptive:
         self._left, self._lock_left = _WATCHED_STEPS, _LOCK_WATCHED_STEPS
         self.ask, self.replies = self._watched_ask, self._watched_replies
 
-    def end(self, episode: EpisodeKey) -> None:
-        self._runner.end(episode)
+    def end(self, episode: EpisodeKey) -> frozenset[str]:
         self._under_way.discard(episode)
         self._policies = {key: policy for key, policy in self._policies.items() if key[0] != episode}
+        return self._runner.end(episode)
 
     def close(self) -> None:
         self._runner.close()
@@ -162,7 +162,7 @@ def choose(casting: Casting, seen: Seen, agents: int, cores: int, *, present: st
     if best == "processes":
         return best, f"{told}, and {agents} of them on {cores} cores should be {gain:.1f} times faster"
     if seen.stuck is not None:
-        return best, f"{told}, and the policy cannot be sent to another process: {seen.stuck}"
+        return best, f"{told}, and it cannot be in another process: {seen.stuck}"
     return best, f"{told}, and handing {agents} of them to {cores} cores would gain nothing"
 
 
@@ -174,11 +174,11 @@ def _in_threads(seen: Seen, busy: float, agents: int, cores: int) -> float:
     return waiting + side_by_side + agents * busy * (1 - seen.free) + agents * THREAD_SECONDS
 
 
-def _pickling(*values: Any) -> float:
-    """Return the seconds that it takes to send these somewhere else."""
+def _measure_pickling(seen: Seen, *values: Any) -> None:
+    """Note how long it takes to send these somewhere else, or that it cannot be done."""
     began = time.perf_counter()
     try:
         pickle.loads(dump(values))
-    except Exception:  # noqa: BLE001  it will be told by whoever has to send them
-        return 0.0
-    return time.perf_counter() - began
+    except Exception as error:  # noqa: BLE001  whatever a foreign __reduce__ raises
+        seen.stuck = f"what it sees or does is not picklable: {type(error).__name__}: {error}"
+    seen.pickling = time.perf_counter() - began

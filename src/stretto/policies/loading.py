@@ -7,6 +7,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import FunctionType
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
@@ -134,7 +135,7 @@ def _imported(target: str) -> Any:
 
 
 _ResetCall = Callable[[Any, np.random.Generator], object]
-_reset_calls: WeakKeyDictionary[Any, _ResetCall] = WeakKeyDictionary()
+_reset_calls: WeakKeyDictionary[FunctionType, _ResetCall] = WeakKeyDictionary()
 
 
 def reset_policy(agent_policy: Any, rng: np.random.Generator) -> None:
@@ -143,6 +144,9 @@ def reset_policy(agent_policy: Any, rng: np.random.Generator) -> None:
     if reset is None:
         return
     function = getattr(reset, "__func__", reset)
+    if not isinstance(function, FunctionType):  # other callables need not be hashable, nor can all be held weakly
+        _reset_call(reset)(reset, rng)
+        return
     call = _reset_calls.get(function)
     if call is None:
         call = _reset_calls[function] = _reset_call(reset)
@@ -150,7 +154,10 @@ def reset_policy(agent_policy: Any, rng: np.random.Generator) -> None:
 
 
 def _reset_call(reset: Any) -> _ResetCall:
-    parameters = inspect.signature(reset).parameters.values()
+    try:
+        parameters = inspect.signature(reset).parameters.values()
+    except ValueError:  # some that are written in C do not say what they take
+        return lambda reset, rng: reset(rng)
     if any(p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL} for p in parameters):
         return lambda reset, rng: reset(rng)
     if any(p.name == "rng" for p in parameters):

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, Protocol
 
 import numpy as np
 from gymnasium import spaces
 
 from stretto.core import WorldSpec
-from stretto.errors import PolicyError, PolicyLost
+from stretto.errors import PolicyError, PolicyFailed, PolicyLost
 from stretto.policies.troupe import Casting, EpisodeKey, Question, Reply, Role, Troupe
+from stretto.seeding import GlobalDraws
 from stretto.workers.backends import PROCESS
 from stretto.workers.base import Port, Start
 from stretto.workers.control import BEAT
+from stretto.workers.mail import unsendable
 from stretto.workers.pool import Answer, Pool
 
 SPIN_SECONDS = 200e-6
@@ -42,8 +47,8 @@ class Runner(Protocol):
             PolicyError: with the policy and the agent.
         """
 
-    def end(self, episode: EpisodeKey) -> None:
-        """Forget an episode."""
+    def end(self, episode: EpisodeKey) -> frozenset[str]:
+        """Forget an episode; return the global generators that policies drew from in other processes, unguarded."""
 
     def close(self) -> None:
         """Let go of threads and processes; may be called twice."""
@@ -68,8 +73,9 @@ class InPlace:
             return self._troupe.act(self._questions)
         return [self._troupe.act([question])[0] for question in self._questions]
 
-    def end(self, episode: EpisodeKey) -> None:
+    def end(self, episode: EpisodeKey) -> frozenset[str]:
         self._troupe.end(episode)
+        return frozenset()
 
     def close(self) -> None:
         pass
@@ -86,7 +92,7 @@ class Threads:
         self._troupe = Troupe(castings, world)
         self._rows = [casting.rows for casting in castings]
         self._policies: dict[tuple[EpisodeKey, str], int] = {}
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="stretto-policy")
+        self._threads = _DaemonThreads(threads)
         self._pending: list[tuple[list[int], Future[list[Reply]]]] = []
         self._count = 0
 
@@ -105,7 +111,7 @@ class Threads:
             else:
                 groups.append([i])
         self._pending = [
-            (group, self._threads.submit(self._troupe.act, [questions[i] for i in group]))
+            (group, self._threads.submit(partial(self._troupe.act, [questions[i] for i in group])))
             for group in (*groups, *batches.values())
         ]
 
@@ -122,16 +128,61 @@ class Threads:
             raise min(errors, key=lambda one: one[0])[1]
         return [found[i] for i in range(self._count)]
 
-    def end(self, episode: EpisodeKey) -> None:
+    def end(self, episode: EpisodeKey) -> frozenset[str]:
         self._troupe.end(episode)
         self._policies = {key: policy for key, policy in self._policies.items() if key[0] != episode}
+        return frozenset()
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
 
 
-# Messages to a troupe in another process: tuples, because they are pickled several times faster than anything else.
-_BEGIN, _ACT, _END = "begin", "act", "end"
+class _DaemonThreads:
+    """Threads that call functions for others. Nobody waits for them at the program's end: one of them may hang."""
+
+    def __init__(self, count: int) -> None:
+        self._work: SimpleQueue[tuple[Future[list[Reply]], Callable[[], list[Reply]]] | None] = SimpleQueue()
+        self._count = count
+        for number in range(count):
+            threading.Thread(target=self._serve, name=f"stretto-policy-{number}", daemon=True).start()
+
+    def submit(self, function: Callable[[], list[Reply]]) -> Future[list[Reply]]:
+        future: Future[list[Reply]] = Future()
+        self._work.put((future, function))
+        return future
+
+    def _serve(self) -> None:
+        while (task := self._work.get()) is not None:
+            future, function = task
+            try:
+                future.set_result(function())
+            except BaseException as error:  # noqa: BLE001  whoever waits for the result has to know
+                future.set_exception(error)
+            del future, function, task
+
+    def close(self) -> None:
+        for _ in range(self._count):
+            self._work.put(None)
+        self._count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Begin:
+    """Message to a troupe in another process: an episode begins, and only these are under way."""
+
+    roles: Sequence[Role]
+    under_way: frozenset[EpisodeKey]
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Message: an episode is over. The answer is what was drawn from global generators since none was under way."""
+
+    episode: EpisodeKey
+
+
+_Questions = list[tuple[EpisodeKey, str, Any]]
+"""Message: agents have to act. Tuples are pickled several times faster than anything else, and this is sent each step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,30 +201,36 @@ class _TroupeService:
 
     def __init__(self, port: Port, troupe: Troupe) -> None:
         self._port, self._troupe = port, troupe
+        self._draws = GlobalDraws()
 
     def handle(self, message: Any) -> object:
         self._port.words[BEAT] += 1
         match message:
-            case (str() as what, content):
-                return self._do(what, content)
+            case list():
+                return self._act(message)
+            case _Begin(roles, under_way):
+                self._troupe.keep(under_way)
+                if self._troupe.idle:
+                    self._draws = GlobalDraws()
+                for role in roles:
+                    self._troupe.begin([role])
+                    self._port.words[BEAT] += 1
+            case _End(episode):
+                self._troupe.end(episode)
+                return self._draws.names()
             case Start():
-                return None
+                pass
             case _:
                 raise AssertionError(f"no such message: {message!r}")
-
-    def _do(self, what: str, content: Any) -> object:
-        if what == _ACT:
-            told = []
-            for episode, agent, observation in content:
-                (reply,) = self._troupe.act([Question(episode, agent, observation)])
-                told.append((reply.action, reply.seconds, reply.busy_seconds))
-                self._port.words[BEAT] += 1
-            return told
-        if what == _BEGIN:
-            self._troupe.begin(content)
-        else:
-            self._troupe.end(content)
         return None
+
+    def _act(self, questions: _Questions) -> list[tuple[Any, float, float]]:
+        told = []
+        for episode, agent, observation in questions:
+            (reply,) = self._troupe.act([Question(episode, agent, observation)])
+            told.append((reply.action, reply.seconds, reply.busy_seconds))
+            self._port.words[BEAT] += 1
+        return told
 
     def signal(self, code: int) -> object:
         raise AssertionError(f"no such signal: {code}")
@@ -194,6 +251,7 @@ class Processes:
     ) -> None:
         self._home = {agent: i % processes for i, agent in enumerate(world.agents)}
         self._here = processes - 1 if takes_part else processes  # the smallest share, because the caller has more to do
+        self._troupe = Troupe(castings, world) if takes_part else None
         self._pool = Pool(
             PROCESS,
             [TroupeFactory(castings, world)] * self._here,
@@ -201,93 +259,121 @@ class Processes:
             spins=takes_part,
             box_bytes=_box_bytes(world),
         )
-        self._troupe = Troupe(castings, world) if takes_part else None
-        self._policies: dict[tuple[EpisodeKey, str], int] = {}
-        self._asked: list[list[int]] = []
+        self._roles: dict[tuple[EpisodeKey, str], Role] = {}
         self._questions: Sequence[Question] = ()
-        self._begun: dict[int, list[Role]] = {}
+        self._whom: list[tuple[EpisodeKey, str]] = []  # the agents that begin, or are asked
+        self._shares: list[list[int]] = []  # their indices by process, the caller's own last
 
     def begin(self, roles: Sequence[Role]) -> None:
-        self._policies.update({(role.episode, role.agent): role.policy for role in roles})
-        self._questions, self._asked = (), []
-        shares: dict[int, list[Role]] = {}
-        for role in roles:
-            shares.setdefault(self._home[role.agent], []).append(role)
-        own = shares.pop(self._here, [])
-        self._begun = shares
-        for worker, share in shares.items():
-            self._pool.give(worker, (_BEGIN, share), BEGIN_SECONDS)
-        order = {role.agent: i for i, role in enumerate(roles)}
-        self._together(lambda: self._troupe.begin(own) if self._troupe is not None else None, len(shares), order)
+        self._roles.update({(role.episode, role.agent): role for role in roles})
+        under_way = frozenset(episode for episode, _ in self._roles)
+        self._share_out([(role.episode, role.agent) for role in roles])
+        for worker, share in enumerate(self._shares[: self._here]):
+            if share:
+                self._pool.give(worker, _Begin([roles[i] for i in share], under_way), BEGIN_SECONDS)
+
+        def begin() -> None:
+            if self._troupe is not None:
+                self._troupe.begin([roles[i] for i in self._shares[-1]])
+
+        self._together(begin)
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions
-        self._asked = [[] for _ in range(self._here + 1)]
-        home, asked = self._home, self._asked
-        for i, question in enumerate(questions):
-            asked[home[question.agent]].append(i)
-        for worker, indices in enumerate(asked[: self._here]):
-            if indices:
-                told = [(q.episode, q.agent, q.observation) for q in map(questions.__getitem__, indices)]
-                self._pool.give(worker, (_ACT, told), limit_seconds, by_value=False, fresh=False)
+        self._share_out([(question.episode, question.agent) for question in questions])
+        for worker, share in enumerate(self._shares[: self._here]):
+            if share:
+                told: _Questions = [(q.episode, q.agent, q.observation) for q in map(questions.__getitem__, share)]
+                try:
+                    self._pool.give(worker, told, limit_seconds, by_value=False, fresh=False)
+                except BaseException as error:
+                    self._abandon()
+                    if isinstance(error, Exception):
+                        raise self._refused(told, error) from error
+                    raise
+
+    def _share_out(self, whom: list[tuple[EpisodeKey, str]]) -> None:
+        self._whom, self._shares = whom, [[] for _ in range(self._here + 1)]
+        for i, (_, agent) in enumerate(whom):
+            self._shares[self._home[agent]].append(i)
+
+    def _abandon(self) -> None:
+        """Give up whoever is at work: what they answer would be taken for the answer to something else."""
+        for worker in set(range(len(self._pool))) - set(self._pool.idle):
+            self._pool.kill(worker)
+
+    def _refused(self, told: _Questions, error: Exception) -> PolicyFailed:
+        """Return an error that says whose observation cannot be sent."""
+        stuck = (one for one in told if unsendable(one[2]) is not None)
+        episode, agent, _ = next(stuck, told[0])
+        return PolicyFailed(
+            f"what agent {agent} observes must be picklable to reach a policy in another process, and is not: "
+            f"{type(error).__name__}: {error}; use the strategy threads or sequential",
+            self._roles[episode, agent].policy,
+            agent,
+        )
 
     def replies(self) -> list[Reply]:
         found: dict[int, Reply] = {}
 
         def act() -> None:
             if self._troupe is not None:
-                for i in self._asked[-1]:
+                for i in self._shares[-1]:
                     (found[i],) = self._troupe.act([self._questions[i]])
 
-        given = sum(1 for indices in self._asked[: self._here] if indices)
-        order = {question.agent: i for i, question in enumerate(self._questions)}
-        for answer in self._together(act, given, order):
-            for i, told in zip(self._asked[answer.worker], answer.value, strict=True):
+        for answer in self._together(act):
+            for i, told in zip(self._shares[answer.worker], answer.value, strict=True):
                 found[i] = Reply(*told)
         return [found[i] for i in range(len(self._questions))]
 
-    def _together(self, own: Callable[[], None], given: int, order: Mapping[str, int]) -> list[Answer]:
-        """Do the caller's own part, and gather `given` answers; raise what the first agent in `order` gave cause for."""
-        errors: list[Exception] = []
+    def _together(self, own: Callable[[], None]) -> list[Answer]:
+        """Do the caller's own part, and gather the others'; raise what the first of the agents gave cause for."""
+        errors: list[PolicyError] = []
         try:
             own()
         except PolicyError as error:
             errors.append(error)
-        answers = self._gather(given)
+        except BaseException:
+            self._abandon()
+            raise
+        answers: list[Answer] = []
+        while self._pool.busy:
+            answers += self._pool.wait()
         errors += [self._blamed(answer) for answer in answers if answer.error is not None]
         if errors:
-            raise min(errors, key=lambda error: order.get(getattr(error, "agent", ""), -1))
+            order = {agent: i for i, (_, agent) in enumerate(self._whom)}
+            raise min(errors, key=lambda error: order.get(error.agent or "", -1))
         return answers
 
-    def _gather(self, count: int) -> list[Answer]:
-        answers: list[Answer] = []
-        while len(answers) < count:
-            answers += self._pool.wait()
-        return answers
+    def _blamed(self, answer: Answer) -> PolicyError:
+        """Return whose error it is. A worker beats once when it begins, and once for each agent that is done."""
+        error = answer.error
+        assert isinstance(error, Exception)
+        if isinstance(error, PolicyError):
+            return error
+        share = [self._whom[i] for i in self._shares[answer.worker]]
+        episode, agent = share[min(max(0, answer.beats - 1), len(share) - 1)]
+        policy = self._roles[episode, agent].policy
+        if answer.lost:
+            blamed: PolicyError = PolicyLost(str(error), policy, agent)
+        else:  # nobody's code: what cannot be pickled, for one
+            told = f"what agent {agent} chose did not arrive from another process: {type(error).__name__}: {error}"
+            blamed = PolicyFailed(told, policy, agent)
+        blamed.__cause__ = error
+        return blamed
 
-    def _blamed(self, answer: Answer) -> Exception:
-        assert isinstance(answer.error, Exception)
-        if not answer.lost:
-            return answer.error
-        if self._asked:
-            question = self._questions[self._asked[answer.worker][0]]
-            lost = PolicyLost(str(answer.error), self._policies[question.episode, question.agent], question.agent)
-        else:
-            role = self._begun[answer.worker][0]
-            lost = PolicyLost(str(answer.error), role.policy, role.agent)
-        lost.__cause__ = answer.error
-        return lost
-
-    def end(self, episode: EpisodeKey) -> None:
+    def end(self, episode: EpisodeKey) -> frozenset[str]:
         if self._troupe is not None:
             self._troupe.end(episode)
-        idle = self._pool.idle
-        for worker in idle:
-            self._pool.give(worker, (_END, episode))
-        for answer in self._gather(len(idle)):
-            if answer.error is not None:
-                raise answer.error
-        self._policies = {key: policy for key, policy in self._policies.items() if key[0] != episode}
+        self._roles = {key: role for key, role in self._roles.items() if key[0] != episode}
+        self._abandon()  # those that were asked and never heard
+        for worker in self._pool.living:
+            self._pool.give(worker, _End(episode), BEGIN_SECONDS, fresh=False)
+        drawn: frozenset[str] = frozenset()
+        while self._pool.busy:
+            for answer in self._pool.wait():
+                drawn |= answer.value or frozenset()  # one that has died since has forgotten the episode
+        return drawn
 
     @property
     def pids(self) -> list[int]:

@@ -74,7 +74,7 @@ class Mixed:
         self._runner_of = {i: r for r, members in enumerate(self._members) for i in members}
         self._roles: dict[tuple[EpisodeKey, str], int] = {}
         self._asked: list[list[int]] = []
-        self._count = 0
+        self._questions: Sequence[Question] = ()
 
     def begin(self, roles: Sequence[Role]) -> None:
         for r, runner in enumerate(self._runners):
@@ -85,7 +85,7 @@ class Mixed:
         self._roles.update({(role.episode, role.agent): self._runner_of[role.policy] for role in roles})
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
-        self._count = len(questions)
+        self._questions = questions
         self._asked = [[] for _ in self._runners]
         for i, question in enumerate(questions):
             self._asked[self._roles[question.episode, question.agent]].append(i)
@@ -95,17 +95,18 @@ class Mixed:
 
     def replies(self) -> list[Reply]:
         found: dict[int, Reply] = {}
-        errors: list[PolicyError] = []
+        errors: list[Exception] = []
         for r in reversed(range(len(self._runners))):  # the caller's own part first: the others are at work
             if self._asked[r]:
                 try:
                     replies = self._attributed(r, self._runners[r].replies)
                     found.update(zip(self._asked[r], replies, strict=True))
-                except PolicyError as error:
+                except Exception as error:  # noqa: BLE001  the others have to be heard all the same
                     errors.append(error)
         if errors:
-            raise min(errors, key=lambda error: error.policy)
-        return [found[i] for i in range(self._count)]
+            order = {question.agent: i for i, question in enumerate(self._questions)}
+            raise min(errors, key=lambda error: order.get(getattr(error, "agent", None) or "", -1))
+        return [found[i] for i in range(len(self._questions))]
 
     def _attributed(self, r: int, function: Callable[[], T]) -> T:
         """Call something of a runner; what it raises has the policy's number among all."""
@@ -115,10 +116,9 @@ class Mixed:
             error.policy = self._members[r][error.policy]
             raise
 
-    def end(self, episode: EpisodeKey) -> None:
-        for runner in self._runners:
-            runner.end(episode)
+    def end(self, episode: EpisodeKey) -> frozenset[str]:
         self._roles = {key: r for key, r in self._roles.items() if key[0] != episode}
+        return frozenset().union(*(runner.end(episode) for runner in self._runners))
 
     def close(self) -> None:
         for runner in self._runners:

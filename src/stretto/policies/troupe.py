@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from stretto.adapters.episodes import own_copy
 from stretto.core import Action, AgentId, MultiAgentPolicy, Observation, WorldSpec
 from stretto.errors import PolicyFailed
 from stretto.policies.loading import load_policy, reset_policy
@@ -22,12 +24,19 @@ EpisodeKey = Hashable
 class Casting:
     """What the plan fixes about one policy: which global generators it draws from, and the rows of its batches.
 
-    `rows` is 0 where the policy has no `step_batch`.
+    `rows` is 0 where the policy has no `step_batch`. `seed` is for what it draws while it is loaded, such as weights:
+    it is loaded in several processes, and must be the same in each.
     """
 
     spec: PolicySpec
     draws: frozenset[str] = frozenset()
     rows: int = 0
+    seed: int = 0
+
+    def load(self, world: WorldSpec) -> MultiAgentPolicy:
+        """Build the policy; it may draw from the spaces in `world`, which therefore must be nobody else's."""
+        tree = SeedTree(self.seed).child("load", self.spec.name)
+        return PrivateGenerators(tree, probation=1 << 62).run(load_policy, self.spec, world)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,7 @@ class _Player:
 @dataclass(slots=True)
 class _Loaded:
     casting: Casting
+    world: WorldSpec
     policy: MultiAgentPolicy
     spare: list[np.random.Generator] = field(default_factory=list)  # for agents that only fill up a batch
 
@@ -77,7 +87,7 @@ class Troupe:
 
     def __init__(self, castings: Sequence[Casting], world: WorldSpec) -> None:
         self._world = world
-        self._loaded = [_Loaded(casting, load_policy(casting.spec, world)) for casting in castings]
+        self._loaded = [_loaded(casting, own_spaces(world)) for casting in castings]
         self._players: dict[tuple[EpisodeKey, AgentId], _Player] = {}
 
     def begin(self, roles: Iterable[Role]) -> None:
@@ -90,6 +100,9 @@ class Troupe:
             self._players[role.episode, role.agent] = self._player(loaded, role, guard)
 
     def _player(self, loaded: _Loaded, role: Role, guard: PrivateGenerators | None) -> _Player:
+        # Policies like to sample their actions from the space: these numbers too are the agent's own.
+        loaded.world.action_spaces[role.agent].seed(role.tree.child("space").seed())
+
         def make() -> Any:
             policy = loaded.policy.agent_policy(role.agent)
             reset_policy(policy, role.tree.generator())
@@ -99,50 +112,74 @@ class Troupe:
 
     def end(self, episode: EpisodeKey) -> None:
         """Forget an episode."""
-        for key in [key for key in self._players if key[0] == episode]:
-            del self._players[key]
+        self._players = {key: player for key, player in self._players.items() if key[0] != episode}
+
+    @property
+    def idle(self) -> bool:
+        """Whether no episode is under way."""
+        return not self._players
+
+    def keep(self, episodes: Container[EpisodeKey]) -> None:
+        """Forget all episodes but these."""
+        self._players = {key: player for key, player in self._players.items() if key[0] in episodes}
 
     def act(self, questions: Sequence[Question]) -> list[Reply]:
-        """Return what each agent does. Those that follow a policy with `step_batch` are asked together."""
-        replies: list[Reply | None] = [None] * len(questions)
-        together: dict[int, list[int]] = {}
+        """Return what each agent does, asked in this order. Those that follow a policy with `step_batch` are together."""
+        replies: dict[int, Reply] = {}
+        groups: dict[Hashable, list[int]] = {}
         for i, question in enumerate(questions):
-            player = self._players[question.episode, question.agent]
-            if self._loaded[player.role.policy].casting.rows:
-                together.setdefault(player.role.policy, []).append(i)
-            else:
-                replies[i] = self._act_alone(player, question.observation)
-        for policy, indices in together.items():
-            rows = self._loaded[policy].casting.rows
-            for start in range(0, len(indices), rows):
-                chunk = indices[start : start + rows]
-                answers = self._act_together(self._loaded[policy], [questions[i] for i in chunk])
-                for i, reply in zip(chunk, answers, strict=True):
-                    replies[i] = reply
-        return [reply for reply in replies if reply is not None]
+            policy = self._players[question.episode, question.agent].role.policy
+            casting = self._loaded[policy].casting
+            # One that draws from global generators acts for one agent at a time: they are that agent's then.
+            groups.setdefault(("batch", policy) if casting.rows and not casting.draws else i, []).append(i)
+        for group in groups.values():
+            first = self._players[questions[group[0]].episode, questions[group[0]].agent]
+            rows = self._loaded[first.role.policy].casting.rows
+            if not rows:
+                replies[group[0]] = self._act_alone(first, questions[group[0]].observation)
+                continue
+            for start in range(0, len(group), rows):
+                chunk = group[start : start + rows]
+                answers = self._act_together(self._loaded[first.role.policy], [questions[i] for i in chunk])
+                replies.update(zip(chunk, answers, strict=True))
+        return [replies[i] for i in range(len(questions))]
 
     def _act_alone(self, player: _Player, observation: Observation) -> Reply:
-        began, busy = time.perf_counter(), time.thread_time()
-        step = player.policy.step
-        if player.guard is None:
-            action = _attributed(player.role, step, observation)
-        else:
-            action = _attributed(player.role, player.guard.run, step, observation)
-        return Reply(action, time.perf_counter() - began, time.thread_time() - busy)
+        def step() -> Reply:  # timed inside: waiting for one's turn with the global generators is not computing
+            began, busy = time.perf_counter(), time.thread_time()
+            action = player.policy.step(observation)
+            seconds, computed = time.perf_counter() - began, time.thread_time() - busy
+            return Reply(own_copy(action), seconds, computed)  # its next may be the same array
+
+        reply: Reply = (
+            _attributed(player.role, step) if player.guard is None else _attributed(player.role, player.guard.run, step)
+        )
+        return reply
 
     def _act_together(self, loaded: _Loaded, questions: list[Question]) -> list[Reply]:
         """Ask a policy for a whole batch, always of the same number of rows: their last bits depend on it."""
         players = [self._players[question.episode, question.agent] for question in questions]
-        missing = loaded.casting.rows - len(players)
-        policies = [player.policy for player in players]
-        policies += [self._extra(loaded, questions[0].agent, number) for number in range(missing)]
-        observations = [question.observation for question in questions] + [questions[0].observation] * missing
-        began, busy = time.perf_counter(), time.thread_time()
-        step_batch: Any = loaded.policy.step_batch  # type: ignore[attr-defined]  # only where there is one
-        actions = _attributed(players[0].role, step_batch, policies, observations)
-        count = len(players)
-        seconds, busy = (time.perf_counter() - began) / count, (time.thread_time() - busy) / count
-        return [Reply(action, seconds, busy) for action in list(actions)[:count]]
+        count, missing = len(players), loaded.casting.rows - len(players)
+
+        def step() -> list[Reply]:
+            policies = [player.policy for player in players]
+            observations = [question.observation for question in questions]
+            if missing:
+                policies += [self._extra(loaded, questions[0].agent, number) for number in range(missing)]
+                observations += [copy.deepcopy(observations[0])] * missing
+            began, busy = time.perf_counter(), time.thread_time()
+            step_batch: Any = loaded.policy.step_batch  # type: ignore[attr-defined]  # only where there is one
+            actions = list(step_batch(policies, observations))
+            if len(actions) != len(policies):
+                raise ValueError(
+                    f"step_batch must return an action for each of {len(policies)} agents, got {len(actions)}"
+                )
+            seconds, computed = (time.perf_counter() - began) / count, (time.thread_time() - busy) / count
+            return [Reply(own_copy(action), seconds, computed) for action in actions[:count]]
+
+        guard = players[0].guard
+        replies: list[Reply] = _attributed(players[0].role, step if guard is None else lambda: guard.run(step))
+        return replies
 
     def _extra(self, loaded: _Loaded, agent: AgentId, number: int) -> Any:
         """Return an agent that fills up a batch: a new one each time, so that nothing can come of what it saw before."""
@@ -151,6 +188,19 @@ class Troupe:
         extra = loaded.policy.agent_policy(agent)
         reset_policy(extra, loaded.spare[number])
         return extra
+
+
+def own_spaces(world: WorldSpec) -> WorldSpec:
+    """Return a world's description whose spaces, with their generators, belong to whoever gets it, one for each agent."""
+    return replace(
+        world,
+        observation_spaces={agent: copy.deepcopy(space) for agent, space in world.observation_spaces.items()},
+        action_spaces={agent: copy.deepcopy(space) for agent, space in world.action_spaces.items()},
+    )
+
+
+def _loaded(casting: Casting, world: WorldSpec) -> _Loaded:
+    return _Loaded(casting, world, casting.load(world))
 
 
 def _attributed(role: Role, function: Callable[..., Any], *args: Any) -> Any:

@@ -24,7 +24,6 @@ from stretto.workers.resources import resources
 from stretto.workers.waiting import LONGEST_SLEEP_SECONDS, Waiter
 
 _EXIT_SECONDS = 1.0
-_BUSY_SECONDS = 1.0
 _CAPACITY = 64
 
 Factory = Callable[[Port], Service]
@@ -32,12 +31,16 @@ Factory = Callable[[Port], Service]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a message: its value, or why there is none. `lost`: the worker died or hung, and is gone."""
+    """What became of a message: its value, or why there is none.
+
+    `lost`: the worker died or hung, and is gone. `beats` is how often it gave a sign of life while it was at this.
+    """
 
     worker: int
     value: Any = None
     error: BaseException | None = None
     lost: bool = False
+    beats: int = 0
 
 
 @dataclass(slots=True)
@@ -52,6 +55,7 @@ class _Seat:
     worker: Worker | None = None
     number: int = 0
     boxed: bool = False
+    beat: int = 0
     limit_seconds: float | None = None
     seen: tuple[int, ...] = ()
     since: float = 0.0
@@ -105,6 +109,16 @@ class Pool:
         return [index for index, place in enumerate(self._places) if not place.number]
 
     @property
+    def living(self) -> list[int]:
+        """The places that can be given something and have a worker, as far as is known."""
+        return [index for index in self.idle if self._places[index].worker is not None]
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to wait for."""
+        return bool(self._answers) or any(place.number for place in self._places)
+
+    @property
     def pids(self) -> list[int]:
         """The processes that it runs now."""
         return [p.worker.pid for p in self._places if p.worker is not None and p.worker.pid is not None]
@@ -126,16 +140,16 @@ class Pool:
         place = self._places[index]
         assert not place.number, f"place {index} has something to do already"
         worker = place.worker
+        if not fresh and (worker is None or not worker.alive()):
+            self._tell_death(index, place)
+            return
         if worker is None or not worker.alive():
-            if worker is not None and not fresh:
-                self._tell_death(index, place, worker)
-                return
             self._discard(place)
             worker = self._start(index)
             # What it is given first has to wait until it is there.
             limit_seconds = None if limit_seconds is None else limit_seconds + (self._start_seconds or 0.0)
         worker.words[TRACING] = trace.active is not None
-        place.boxed = False
+        place.boxed, place.beat = False, int(worker.words[BEAT])
         if place.boxes is None or by_value:
             place.number = worker.send(message, by_value=by_value)
         else:
@@ -206,7 +220,7 @@ class Pool:
         if not worker.alive():
             self._advance(index, place)
             if place.number:
-                self._tell_death(index, place, worker)
+                self._tell_death(index, place)
             return
         seen = (int(worker.words[DONE]), int(worker.words[POSITION]), int(worker.words[BEAT]))
         now = time.monotonic()
@@ -219,14 +233,15 @@ class Pool:
             )
             self._lose(index, place, WorldHung(f"worker {index}: {told}", Place("working", worker=index), stack))
 
-    def _tell_death(self, index: int, place: _Seat, worker: Worker) -> None:
-        told = f"worker {index} died: {worker.last_words()}"
+    def _tell_death(self, index: int, place: _Seat) -> None:
+        told = f"worker {index} died: {place.worker.last_words() if place.worker is not None else 'it was told before'}"
         self._lose(index, place, WorkerDied(told, Place("working", worker=index), 0))
 
     def _lose(self, index: int, place: _Seat, error: BaseException) -> None:
+        beats = int(place.worker.words[BEAT]) - place.beat if place.worker is not None and place.number else 0
         place.number = 0
         self._discard(place)
-        self._answers.append(Answer(index, error=error, lost=True))
+        self._answers.append(Answer(index, error=error, lost=True, beats=beats))
 
     def _advance_all(self) -> None:
         for index, place in enumerate(self._places):
@@ -260,7 +275,8 @@ class Pool:
                     self._answers.append(Answer(index, value))
                 case Failure(number) if number in (place.number, 1):
                     place.number = 0  # a service that cannot be started answers nothing else
-                    self._answers.append(Answer(index, error=frame.error()))
+                    beats = int(worker.words[BEAT]) - place.beat
+                    self._answers.append(Answer(index, error=frame.error(), beats=beats))
                     if number == 1:
                         self._discard(place)
                 case Unreadable(number, text) if number == place.number:
@@ -299,9 +315,10 @@ class Pool:
                     if isinstance(place.worker, InlineWorker):
                         place.worker.forget_requests()
                     place.worker.stop()
+            deadline = time.monotonic() + _EXIT_SECONDS  # for all of them together
             for place in self._places:
                 if place.worker is not None and place.worker.alive():
-                    place.worker.close(_BUSY_SECONDS if place.number else _EXIT_SECONDS)
+                    place.worker.close(max(0.0, deadline - time.monotonic()))
         finally:
             for place in self._places:
                 self._discard(place)

@@ -1,0 +1,97 @@
+"""The page of a report: that its texts have room, and that what it says of its figures is so."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from stretto.evaluation.html import MOST_ROWS
+from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
+from stretto.evaluation.report import Report
+
+LONG = "class=players.py:Other,kw.x=1,kw.a_long_argument_name='some rather long value'"
+FAILURE = EpisodeFailure("ValueError", "no", None, None, None, "", "")
+
+
+def one(mission="m", label="a", episode=0, reward=1.0, **others):
+    return EpisodeRecord(mission, label, episode, 0, 5, {"x": reward}, {"x": label}, **others)
+
+
+def section(report, name):
+    (text,) = re.findall(f'<section id="{name}">(.*?)</section>', report.to_html(), flags=re.DOTALL)
+    return text
+
+
+def rows(table):
+    """The cells of every row of a table's body."""
+    body = table.partition("<tbody>")[2].partition("</tbody>")[0].replace("<wbr>", "")
+    return [re.findall(r"<td[^>]*>(.*?)</td>", line) for line in body.splitlines() if line]
+
+
+def places(plot):
+    """The heights of each row's name and of the text that goes with it, and where that begins or ends."""
+    return re.findall(r'<text class="name" y="(\d+)">[^<]*</text><text class="soft" (x="100%" )?y="(\d+)"', plot)
+
+
+def test_in_a_plot_figures_stand_below_a_name_that_leaves_them_no_room():
+    values = [-1.2e7, -3.4e7, -5.6e7]
+    short, long = (
+        Report.of([one(label=label, episode=i, reward=value) for i, value in enumerate(values)], {})
+        for label in ("random", "WWWWWWWWWWWWWWWWWWWWWWWW")
+    )
+    assert "-3.4e7 [-5.6e7, -1.2e7]" in section(short, "comparison")
+    assert places(section(short, "rewards")) == [("14", 'x="100%" ', "14")]
+    assert places(section(long, "rewards")) == places(section(long, "comparison")) == [("14", "", "30")]
+    pair = [one(label=label, episode=i, reward=v) for label in ("W" * 30, "M" * 30) for i, v in enumerate(values)]
+    assert places(section(Report.of(pair, {}), "improvement")) == [("14", "", "30")] * 2
+
+
+def test_all_missions_together_come_first_and_only_many_rows_scroll_in_a_box():
+    few = Report.of([one(mission=f"m{i:02}") for i in range(MOST_ROWS - 1)], {})
+    many = Report.of([one(mission=f"m{i:02}") for i in range(MOST_ROWS)], {})
+    for report, box in ((few, "scroll"), (many, "scroll high")):
+        table = section(report, "results")
+        assert [row[0] for row in rows(table)][:2] == ["all missions", "m00"]
+        assert f'<div class="{box}"' in table
+
+
+def test_only_a_long_name_is_broken_into_lines_and_has_a_column_that_is_not_too_narrow():
+    records = [one("foundry.far:away"), *(one(label=LONG, episode=i, reward=(2 + i) * -1.1e-7) for i in range(3))]
+    table = section(Report.of(records, {}), "results")
+    assert '<td class="left">foundry.far:away</td>' in table
+    assert f'<td class="left long">{LONG[:6]}<wbr>' in table
+    assert "<td>[-4.4e-7, -2.2e-7]</td>" in table
+    assert ".long{min-width:9rem}" in Report.of([], {}).to_html()
+
+
+def test_the_names_of_policies_above_statistics_are_short_if_that_tells_them_apart():
+    def heads(*labels):
+        table = section(Report.of([one(label=label, statistics={"ore": 1.0}) for label in labels], {}), "statistics")
+        found = re.findall("<th[^>]*>(.*?)</th>", table.replace("<wbr>", "").replace("&#x27;", "'"))
+        return found[1:]
+
+    assert heads("a", LONG) == ["a", LONG[:20] + "…" + LONG[-19:]]
+    other = LONG.replace("kw.x=1", "kw.x=2")
+    assert heads(LONG, other) == [LONG, other]
+
+
+@pytest.mark.parametrize("failed", ["exclude", "worst"])
+def test_what_a_page_says_about_failed_episodes_is_what_is_counted(failed):
+    hopeless = [one(label="hopeless", episode=i, failure=FAILURE) for i in range(4)]
+    shaky = [one(label="shaky", episode=i, reward=2.0, failure=FAILURE if i == 0 else None) for i in range(4)]
+    records = [*(one(label="firm", episode=i, reward=5.0) for i in range(4)), *shaky, *hopeless]
+    records.append(one("lost", "shaky", failure=FAILURE))
+    table = section(Report.of(records, {}, failed=failed, labels=["firm", "shaky", "hopeless"]), "results")
+    counted = {(row[0], row[1]): (row[2], row[3]) for row in rows(table)}
+    if failed == "exclude":
+        assert "left out for all of them; only a policy that has no result at all takes none away from the" in table
+        assert counted["m", "firm"] == ("3", "5.00")
+        assert counted["m", "shaky"] == ("3", "2.00")
+        assert counted["m", "hopeless"] == ("0", "-")
+    else:
+        assert (
+            "counts as the worst reward that anybody got on its mission; where nobody got one, it is left out" in table
+        )
+        assert counted["m", "hopeless"] == ("4", "2.00")
+        assert counted["lost", "shaky"] == ("0", "-")
