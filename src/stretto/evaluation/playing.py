@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from stretto.errors import Place, WorkerDied, WorldHung
+from stretto.errors import Place, UsageError, WorkerDied, WorldHung
 from stretto.evaluation.hands import Hands
 from stretto.evaluation.plan import Facts, Plan, Task
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord, finite
@@ -35,12 +35,14 @@ class Run:
         self._facts: dict[tuple[int, int], Facts] = {}
         self._attempts: dict[Task, int] = {}
         self._apart: set[Task] = set()
+        self._broken: dict[tuple[int, int], BaseException] = {}
 
-    def look(self) -> dict[tuple[int, int], Facts]:
-        """Find out what the plan has to know of its missions and policies; errors here are the user's to see at once.
+    def look(self, *, strict: bool = True) -> dict[tuple[int, int], Facts]:
+        """Find out what the plan has to know of its missions and policies.
 
         Where a worker dies it is looked at again; where the policy seems to be the reason, without letting it act: its
-        episodes will tell.
+        episodes will tell. What was asked for wrongly is raised at once, and so is all else if it is `strict` or if
+        nothing at all can be played; otherwise the episodes of a mission with a policy that cannot be built fail.
         """
         looks: dict[tuple[int, int], int] = {}
 
@@ -54,11 +56,19 @@ class Run:
                 return []
             looks[pair] = looks.get(pair, 0) + 1
             if not answer.lost or not look.acting:
-                raise self._told(pair, answer)
+                self._broken[pair] = self._told(pair, answer)
+                if strict or isinstance(answer.error, UsageError) or not isinstance(answer.error, Exception):
+                    raise self._broken[pair]
+                return []
             again = looks[pair] < ATTEMPTS and not isinstance(answer.error, WorldHung)
             return [replace(look, acting=again)]
 
         self._hands.do([Look(*pair) for pair in self._plan.pairs()], message, take)
+        if not self._facts:
+            raise next(iter(self._broken.values()))
+        for pair in self._broken:
+            count = len(self._plan.entries[pair[1]].specs)
+            self._facts[pair] = Facts((), (frozenset(),) * count, (False,) * count)
         return self._facts
 
     def _told(self, pair: tuple[int, int], answer: Answer) -> BaseException:
@@ -75,7 +85,25 @@ class Run:
 
     def play(self, tasks: Iterable[Task]) -> None:
         """Play tasks until none is left."""
-        self._hands.do(tasks, self._message, self._take)
+        playable = []
+        for task in tasks:
+            if (task.mission, task.entry) in self._broken:
+                for episode in task.episodes:
+                    self._keep(task, episode, Played(trouble=self._why_broken(task)))
+            else:
+                playable.append(task)
+        self._hands.do(playable, self._message, self._take)
+
+    def _why_broken(self, task: Task) -> Trouble:
+        """Say why a mission cannot be played with a policy; the world it is that fails if it fails with all of them."""
+        error = self._broken[task.mission, task.entry]
+        names = f"{self._plan.missions[task.mission].name} with {self._plan.entries[task.entry].label}"
+        trouble = trouble_of(error)
+        trouble.message = f"{names} cannot be played: {trouble.message.partition(chr(10))[0]}"
+        everybody = all((task.mission, entry) in self._broken for entry in range(len(self._plan.entries)))
+        alone = len(self._plan.entries[task.entry].specs) == 1
+        trouble.policy = 0 if alone and not everybody else trouble.policy
+        return trouble
 
     def _message(self, task: Task) -> tuple[object, float | None]:
         self._attempts[task] = self._attempts.get(task, 0) + 1

@@ -261,7 +261,7 @@ def _play_all(
         if len(done) < len(keys):
             with stage.pools() as pool:
                 run = Run(plan, pool, keep, stage.staging)
-                tasks = plan.tasks(run.look(), done)
+                tasks = plan.tasks(run.look(strict=False), done)
                 tasks = [Task(t.mission, t.entry, tuple(n for n in t.episodes if n in chosen)) for t in tasks]
                 run.play(reversed(tasks) if reverse else tasks)
     except KeyboardInterrupt:

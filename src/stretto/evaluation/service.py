@@ -260,10 +260,15 @@ class EvaluationService:
             guarded=guarded,
         )
         for one in played:
-            one.strategy = getattr(runner, "reason", self._staging.strategy)
+            one.strategy = self._how_chosen(task, runner)
         if any(one.trouble is not None for one in played):
             self._forget_worlds(task.mission)  # nobody knows what state they are in
         return played
+
+    def _how_chosen(self, task: Task, runner: Runner) -> str:
+        """Say where agents chose their actions."""
+        own = {spec.strategy or self._staging.strategy for spec in self._plan.entries[task.entry].specs}
+        return str(getattr(runner, "reason", " and ".join(sorted(own))))
 
     def _deadline(self, mission: Mission) -> Deadline:
         staging = self._staging
