@@ -151,3 +151,9 @@ def test_sys_exit_ends_an_episode_and_not_the_evaluation(jobs):
     assert [record.failure.kind for record in by_world.records] == ["SystemExit"] * 2
     assert [record.failure.step for record in by_world.records] == [2, 2]
     assert [record.failure and record.failure.kind for record in by_policy.records] == [None] * 2 + ["SystemExit"] * 2
+
+
+@pytest.mark.parametrize("jobs", ["2", 1.5, True, -1])
+def test_the_number_of_jobs_must_be_one(jobs):
+    with pytest.raises(UsageError, match="jobs must be"):
+        evaluate("gym:CartPole-v1", "random", jobs=jobs)

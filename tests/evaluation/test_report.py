@@ -346,3 +346,22 @@ def test_a_report_prints_as_its_table_and_shows_itself_in_a_line():
     assert lines[0].split()[:2] == ["mission", "policy"]
     assert all(len(line) <= 80 for line in lines)
     assert repr(report) == "<Report of 4 episodes, 1 missions, 2 policies; print it for a table>"
+
+
+def test_the_policies_of_a_mix_stand_below_it_in_the_table_and_in_the_page(tmp_path):
+    def episode(number):
+        rewards, policies = {"x": 1.0, "y": 4.0}, {"x": "<one>", "y": "two"}
+        return EpisodeRecord("m", "<one> + two", number, number, 5, rewards, policies, overdue={"x": 1})
+
+    report = Report.of([episode(0), episode(1)], {})
+    assert report.headings() == ("mission", "policy", "n", "reward", "IQM [95%]", "steps", "steps/s", "late")
+    assert report.rows() == [
+        ("m", "<one> + two", "2", "2.50", "2.50 [2.50, 2.50]", "5.00", "-", "2"),
+        ("m", "  <one>", "2", "1.00", "1.00 [1.00, 1.00]", "", "", ""),
+        ("m", "  two", "2", "4.00", "4.00 [4.00, 4.00]", "", "", ""),
+    ]
+    assert Report.load(report.save(tmp_path)).summary == report.summary
+    page = (tmp_path / "report.html").read_text()
+    assert "Policies of a mix" in page
+    assert '<td class="left">&lt;one&gt;</td>' in page
+    assert "Policies of a mix" not in made().to_html()

@@ -337,3 +337,43 @@ def test_an_order_that_leaves_somebody_out_is_refused():
 def test_an_unknown_rule_for_failures_is_refused():
     with pytest.raises(UsageError, match="exclude, worst, got 'zero'"):
         summarize([], failed="zero")
+
+
+def mixed(episode, mission="m", **rewards):
+    """An episode of a mix in which each agent got a reward and is named by its policy: `a1`, `a2` and `b1`."""
+    record = played("a + b", episode, 0.0, mission)
+    return dataclasses.replace(record, rewards=rewards, policies={agent: agent[0] for agent in rewards})
+
+
+def test_each_policy_of_a_mix_has_the_mean_of_its_own_agents_over_the_episodes_in_which_any_followed_it():
+    records = [
+        mixed(0, a1=1.0, a2=3.0, b1=10.0),
+        mixed(1, a1=4.0, b1=20.0, b2=40.0),
+        mixed(2, a1=9.0),
+        mixed(0, "n", b1=6.0),
+        played("a + b", 3, None),
+        played("c", 0, 100.0),
+    ]
+    # What failed for the mix is left out for it alone: no other label played it.
+    summary = summarize(records)
+    found = {(row.mission, row.policy): (row.episodes, row.reward, row.iqm) for row in summary.by_policy}
+    assert found == {
+        ("m", "a"): (3, 5.0, 5.0),
+        ("m", "b"): (2, 20.0, 20.0),
+        ("n", "b"): (1, 6.0, 6.0),
+        (None, "a"): (3, 5.0, 5.0),
+        (None, "b"): (3, pytest.approx(46 / 3), pytest.approx(46 / 3)),
+    }
+    assert {row.label for row in summary.by_policy} == {"a + b"}
+    intervals = {(row.mission, row.policy): row.interval for row in summary.by_policy}
+    assert intervals["m", "b"] == (10.0, 30.0)
+    assert intervals["n", "b"] is None
+    again = Summary.from_json(json.loads(json.dumps(summary.as_json())))
+    assert again == summary
+
+
+def test_policies_that_are_compared_have_no_rows_of_a_mix_and_neither_have_summaries_of_before():
+    summary = summarize(episodes(a=[1, 2], b=[3, 4]))
+    assert summary.by_policy == ()
+    before = {name: value for name, value in summary.as_json().items() if name != "by_policy"}
+    assert Summary.from_json(before) == summary

@@ -82,6 +82,11 @@ class Asked:
             raise UsageError(
                 "at least one mission (-m) and one policy (-p) are needed; see: stretto missions, stretto policies"
             )
+        if self.overage_ms > 0 and self.action_timeout_ms is None:
+            raise UsageError(
+                f"--overage-ms is by how much --action-timeout-ms may be exceeded, got {self.overage_ms:g} without a "
+                f"timeout; add --action-timeout-ms NUMBER"
+            )
         if self.only and min(self.only) < 0:
             raise UsageError(f"--only must be the number of an episode, from 0 on, got {min(self.only)}")
 
@@ -92,8 +97,7 @@ class Asked:
     def arguments(self) -> dict[str, Any]:
         """Return what `evaluate` is told besides missions and policies."""
         told = {name: value for name, value in asdict(self).items() if name not in _OF_MISSIONS_AND_POLICIES}
-        last = max(self.only) + 1 if self.only else 0
-        return {**told, "episodes": max(self.episodes, last)}
+        return {**told, "episodes": max(self.episodes, max(self.only) + 1) if self.only else self.episodes}
 
 
 def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
@@ -156,6 +160,8 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     }
     report = _evaluated(asked, missions, specs, how, output, quiet=quiet)
     print_report(report, output)
+    if asked.mix and (idle := _idle([spec.name for spec in specs], report)):
+        say(f"stretto: warning: {idle}")
     if folder is not None:
         say(f"report: {folder / 'report.html'}")
     if trace is not None:
@@ -176,6 +182,24 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
             for path in filmed:
                 say(f"film: {path}")
     return FAILED if any(record.failure is not None for record in report.records) else DONE
+
+
+def _idle(names: list[str], report: Report) -> str:
+    """Say which policies of a mix no agent followed, by mission, as there were too few agents for their share."""
+    seen: dict[str, tuple[int, set[str]]] = {}
+    for record in report.records:
+        seen.setdefault(record.mission, (len(record.policies), set(record.policies.values())))
+    without = [
+        f"{', '.join(idle)} on {mission} ({agents} agent{'s' * (agents != 1)})"
+        for mission, (agents, playing) in seen.items()
+        if (idle := [name for name in dict.fromkeys(names) if name not in playing])
+    ]
+    if not without:
+        return ""
+    return (
+        f"every policy of a mix needs agents that follow it, and no agent followed {'; '.join(without)}; "
+        f"give the mission more agents, or the policy a larger proportion"
+    )
 
 
 def _is_given(context: typer.Context, option: str) -> bool:

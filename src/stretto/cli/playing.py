@@ -200,6 +200,12 @@ def verify_command(  # noqa: PLR0913, PLR0917  one parameter an option
     )
     for difference in verdict.differences:
         print(filled(f"different: {difference}"))
-    if verdict.same:
-        print(f"the same in {len(verdict.ways)} ways: {verdict.episodes} episodes, {verdict.steps} steps, every bit")
-    return DONE if verdict.same else FAILED
+    ways, played = len(verdict.ways), verdict.episodes
+    if verdict.failure is not None:
+        how = f" alike in all {ways} ways" if verdict.same else ""
+        of_several = f"all {played} episodes" if verdict.failed == played else f"{verdict.failed} of {played} episodes"
+        count = of_several if played > 1 else "the only episode"
+        print(filled(f"{count} failed{how}; the first is {' '.join(verdict.failure.split())}"))
+    if verdict.same and verdict.failed < played:
+        print(f"the same in {ways} ways: {played} episodes, {verdict.steps} steps, every bit")
+    return DONE if verdict.same and not verdict.failed else FAILED

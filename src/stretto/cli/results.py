@@ -155,7 +155,8 @@ def _print_failures(report: Report) -> None:
         if len(report.records) == 1:  # one that is played again, to see why
             print(textwrap.indent(failure.traceback.rstrip(), "  "))
         elif place := _last_place(failure.traceback):
-            print(f"  at {place}, step {failure.step}, seed {record.seed}")
+            step = "" if failure.step is None else f", step {failure.step}"
+            print(f"  at {place}{step}, seed {record.seed}")
         print(_again(failure))
     if len(failures) > len(shown):
         print(f"... and {len(failures) - len(shown)} more")

@@ -18,7 +18,7 @@ from typing import Any
 from stretto.evaluation.bootstrap import Interval
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.report import Report, interval_text, short_number, shorten
-from stretto.evaluation.statistics import counted_rewards, has_result, seconds_taken
+from stretto.evaluation.statistics import Summary, counted_rewards, has_result, seconds_taken
 
 MOST_POINTS = 250  # episodes in a row of a plot: more are a smear, and make the page slow
 MOST_FAILURES = 200
@@ -118,7 +118,21 @@ def _results(report: Report) -> str:
         "Rewards are summed over an episode and are means of its agents. IQM is the interquartile mean: that of the "
         f"middle half of the episodes. Overdue counts the deadlines struck. {rules[summary.failed]}"
     )
-    return f"<p>{note}</p>{_table([*heads, 'failed'], table, names=2)}" if table else ""
+    return f"<p>{note}</p>{_table([*heads, 'failed'], table, names=2)}{_mixes(summary)}" if table else ""
+
+
+def _mixes(summary: Summary) -> str:
+    table = [
+        [
+            *(row.mission or "all missions", row.label, row.policy, f"{row.episodes:,}"),
+            *(short_number(row.reward), short_number(row.iqm), interval_text(row.interval)),
+        ]
+        for row in summary.by_policy
+        if row.mission is not None or len(summary.missions) > 1
+    ]
+    heads = ["mission", "mix", "policy", "episodes", "reward", "IQM", "95% interval"]
+    note = "Rewards are means of the agents that followed the policy, over the episodes that did not fail."
+    return f"<h3>Policies of a mix</h3><p>{note}</p>{_table(heads, table, names=3)}" if table else ""
 
 
 def _distributions(report: Report) -> str:

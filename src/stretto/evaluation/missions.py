@@ -129,7 +129,12 @@ def _find(asked: Source) -> list[Mission]:
         return [_unchanged(asked, _FromModule(_pettingzoo(rest), "parallel_env", {}), f"PettingZoo's {rest}")]
     if kind.endswith((".yaml", ".yml")):
         return _from_yaml(asked, Path(kind), rest)
-    if rest and kind.endswith(".py"):
+    if kind.endswith(".py") and not rest:
+        raise UsageError(
+            f"a mission of the form file.py:function names what makes a world, got {asked.name!r}; "
+            f"name the function or class in the file, as in {kind}:make"
+        )
+    if kind.endswith(".py"):
         path = Path(kind).expanduser().resolve()
         if not path.is_file():
             raise UsageError(f"a mission of the form file.py:function needs a file, and {kind!r} does not exist")
@@ -159,7 +164,10 @@ def _of_game(known: KnownMission, asked: Source) -> Mission:
     kwargs.update(changes)
     name = known.name + "".join(f"+{variant}" for variant in asked.variants)
     source = replace(asked, name=known.name, allow_import=False)
-    return Mission(name, _Call(known.make, kwargs), known.summary, details=kwargs, source=source)
+    # Summaries say how many cogs there are.
+    others = "cogs" in known.kwargs and kwargs["cogs"] != known.kwargs["cogs"]
+    summary = f"{known.name} with cogs = {kwargs['cogs']}" if others else known.summary
+    return Mission(name, _Call(known.make, kwargs), summary, details=kwargs, source=source)
 
 
 def _unchanged(asked: Source, make: Callable[[], Any], summary: str) -> Mission:
@@ -218,6 +226,11 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         told = " ".join(str(error).split())
         raise UsageError(f"a mission file must be readable YAML, and {path} is not: {told}") from None
+    if isinstance(content, dict) and "mission" not in content:
+        raise UsageError(
+            f"a mission file must be a list of entries with the key 'mission', and {path} is a mapping with the keys "
+            f"{', '.join(map(repr, content)) or 'none'}; begin it with '- mission: NAME'"
+        )
     entries = content if isinstance(content, list) else [content]
     for one in entries:
         if not isinstance(one, dict) or "mission" not in one:

@@ -16,7 +16,7 @@ import numpy as np
 from stretto.errors import UsageError
 from stretto.evaluation.bootstrap import Interval
 from stretto.evaluation.records import EpisodeRecord
-from stretto.evaluation.statistics import EpisodeKey, Failed, LabelSummary, Summary, summarize
+from stretto.evaluation.statistics import EpisodeKey, Failed, LabelSummary, PolicySummary, Summary, summarize
 
 EPISODES, SUMMARY, TABLE, PAGE = "episodes.jsonl", "summary.json", "episodes.csv", "report.html"
 _GROUPS = ("rewards", "policies", "overdue", "statistics", "timing")  # columns of a table, after all others
@@ -70,7 +70,9 @@ class Report:
         no columns for how many steps there were, and how fast.
         """
         rows = self._table_rows()
-        shown = [name for name in _FIGURES if name not in _RARE or any(_FIGURES[name](row) != "0" for row in rows)]
+        shown = [
+            name for name in _FIGURES if name not in _RARE or any(_figure(name, row) not in {"0", ""} for row in rows)
+        ]
         for name in _LESS_IMPORTANT:
             if _room(width, shown, rows) < min(_NAMES_WIDTH, sum(_name_widths(rows))):
                 shown.remove(name)
@@ -79,8 +81,8 @@ class Report:
     def rows(self, width: int = 80) -> list[tuple[str, ...]]:
         """Return the lines of a table with the columns `headings`, to be joined by two spaces within `width`.
 
-        Where there are several missions, lines for all of them together come last. Names that are too long for the
-        width are cut in the middle; figures never are.
+        Where there are several missions, lines for all of them together come last. Below a mix are its policies,
+        indented. Names that are too long for the width are cut in the middle; figures never are.
         """
         rows, shown = self._table_rows(), self.headings(width)[2:]
         room = _room(width, shown, rows)
@@ -89,7 +91,7 @@ class Report:
         mission = min(mission, max(room // 2, room - policy))
         policy = min(policy, room - mission)
         return [
-            (shorten(_mission(row), mission), shorten(row.label, policy), *(_FIGURES[name](row) for name in shown))
+            (shorten(_mission(row), mission), shorten(_policy(row), policy), *(_figure(name, row) for name in shown))
             for row in rows
         ]
 
@@ -112,9 +114,15 @@ class Report:
         missions, labels = len(self.summary.missions), len(self.summary.labels)
         return f"<Report of {len(self.records)} episodes, {missions} missions, {labels} policies; print it for a table>"
 
-    def _table_rows(self) -> tuple[LabelSummary, ...]:
+    def _table_rows(self) -> tuple[LabelSummary | PolicySummary, ...]:
         several = len(self.summary.missions) > 1
-        return self.summary.by_mission + (self.summary.overall if several else ())
+        return tuple(self._with_policies(self.summary.by_mission + (self.summary.overall if several else ())))
+
+    def _with_policies(self, rows: Iterable[LabelSummary]) -> Iterator[LabelSummary | PolicySummary]:
+        """Yield `rows`, each followed, if it is that of a mix, by those of its policies."""
+        for row in rows:
+            yield row
+            yield from (one for one in self.summary.by_policy if (one.mission, one.label) == (row.mission, row.label))
 
     def to_json(self) -> dict[str, Any]:
         """Return what `summary.json` holds: the plan and the summary."""
@@ -209,7 +217,7 @@ def shorten(name: str, most: int) -> str:
     return name[: max(0, most - 1 - end)] + "…" + name[len(name) - end :]
 
 
-def _iqm_text(row: LabelSummary) -> str:
+def _iqm_text(row: LabelSummary | PolicySummary) -> str:
     return short_number(row.iqm) + ("" if row.interval is None else f" {interval_text(row.interval)}")
 
 
@@ -222,22 +230,38 @@ _FIGURES: dict[str, Callable[[LabelSummary], str]] = {
     "late": lambda row: str(row.overdue),
     "failed": lambda row: str(row.failures),
 }
+_FIGURES_OF_POLICIES: dict[str, Callable[[PolicySummary], str]] = {
+    "n": lambda row: str(row.episodes),
+    "reward": lambda row: short_number(row.reward),
+    "IQM [95%]": _iqm_text,
+}
 _RARE = ("late", "failed")
 _LESS_IMPORTANT = ("steps", "steps/s")
 _NAMES_WIDTH = 24  # of a mission and a policy together: with less they are hard to tell apart
 
 
-def _mission(row: LabelSummary) -> str:
+def _figure(name: str, row: LabelSummary | PolicySummary) -> str:
+    """Return the text of a figure; what only a whole mix has stands beside none of its policies."""
+    if isinstance(row, LabelSummary):
+        return _FIGURES[name](row)
+    return _FIGURES_OF_POLICIES[name](row) if name in _FIGURES_OF_POLICIES else ""
+
+
+def _mission(row: LabelSummary | PolicySummary) -> str:
     return row.mission or "all"
 
 
-def _name_widths(rows: Iterable[LabelSummary]) -> list[int]:
-    return _widths([("mission", "policy"), *((_mission(row), row.label) for row in rows)])
+def _policy(row: LabelSummary | PolicySummary) -> str:
+    return row.label if isinstance(row, LabelSummary) else f"  {row.policy}"
 
 
-def _room(width: int, shown: Sequence[str], rows: Iterable[LabelSummary]) -> int:
+def _name_widths(rows: Iterable[LabelSummary | PolicySummary]) -> list[int]:
+    return _widths([("mission", "policy"), *((_mission(row), _policy(row)) for row in rows)])
+
+
+def _room(width: int, shown: Sequence[str], rows: Iterable[LabelSummary | PolicySummary]) -> int:
     """Return how wide the two names of a line may be together, beside the figures that are shown."""
-    figures = [shown, *([_FIGURES[name](row) for name in shown] for row in rows)]
+    figures = [shown, *([_figure(name, row) for name in shown] for row in rows)]
     return width - 2 * (len(shown) + 1) - sum(_widths(figures))
 
 

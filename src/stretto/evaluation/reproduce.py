@@ -25,7 +25,7 @@ def reproduce(plan: Plan, staging: Staging, mission: Mission, entry: Entry, epis
         "seed": plan.seed,
         "steps": plan.max_steps,
         "action_timeout_ms": _milliseconds(staging.action_seconds),
-        "overage_ms": _milliseconds(staging.overage_seconds or None),
+        "overage_ms": _milliseconds(staging.overage_seconds or None) if staging.action_seconds else None,
         "hang_seconds": staging.hang_seconds if staging.hang_seconds != HANG_SECONDS else None,
         "device": entry.specs[0].device,
         "deterministic": entry.specs[0].deterministic,

@@ -165,6 +165,8 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
 def _check_where(strategy: str, jobs: int | None) -> None:
     if strategy not in STRATEGIES:
         raise UsageError(f"strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
+    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int)):
+        raise UsageError(f"jobs must be a whole number, got {jobs!r}; leave it out for one a core")
     if jobs is not None and jobs < 0:
         raise UsageError(f"jobs must be at least 0, got {jobs}; 0 plays everything in the caller")
 

@@ -56,6 +56,23 @@ class LabelSummary:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicySummary:
+    """How one policy of a mix did on one mission, or on all of them (`mission` is None); `label` is that of the mix.
+
+    `episodes` are those that count, did not fail, and in which any agent followed the policy. Rewards are means over
+    these agents in an episode.
+    """
+
+    mission: str | None
+    label: str
+    policy: str
+    episodes: int
+    reward: float | None
+    iqm: float | None
+    interval: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """How `label` did against `baseline` in the episodes that both played, on one mission or on all (None).
 
@@ -75,7 +92,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What an evaluation found: every label on every mission, every label on all of them, and every pair of labels."""
+    """What an evaluation found: every label on every mission, every label on all of them, and every pair of labels.
+
+    `by_policy` has, for labels that are mixes, every policy on every mission, and on all of them.
+    """
 
     missions: tuple[str, ...]
     labels: tuple[str, ...]
@@ -85,6 +105,7 @@ class Summary:
     by_mission: tuple[LabelSummary, ...]
     overall: tuple[LabelSummary, ...]
     comparisons: tuple[Comparison, ...]
+    by_policy: tuple[PolicySummary, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -93,12 +114,15 @@ class Summary:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Summary:
         """Return the summary that `as_json` was called on, also after a trip through JSON."""
-        rows: dict[str, type[LabelSummary | Comparison]] = {
+        rows: dict[str, type[LabelSummary | Comparison | PolicySummary]] = {
             "by_mission": LabelSummary,
             "overall": LabelSummary,
             "comparisons": Comparison,
+            "by_policy": PolicySummary,
         }
-        tables = {name: tuple(row(**_with_tuples(found)) for found in values[name]) for name, row in rows.items()}
+        tables = {
+            name: tuple(row(**_with_tuples(found)) for found in values.get(name, ())) for name, row in rows.items()
+        }
         return cls(**{**_with_tuples(values), **tables})
 
 
@@ -137,11 +161,19 @@ def summarize(
     for (mission, label, episode), reward in sorted(rewards.items()):
         played.setdefault(label, {}).setdefault(mission, {})[episode] = reward
     rows = {part: _summarize_label(part, found, rewards, bootstrap) for part, found in parts.items()}
+    counting = {part: [r for r in found if r.key in rewards and has_result(r)] for part, found in parts.items()}
+    mixed = [
+        row
+        for mission in (*missions, None)
+        for label in labels
+        for row in _summarize_policies(mission, label, counting.get((mission, label), ()), bootstrap)
+    ]
     pairs = [(label, baseline) for place, label in enumerate(labels) for baseline in labels[place + 1 :]]
     compared = [row for pair in pairs for row in _compare(missions, pair, played, bootstrap)]
     intervals = bootstrap.intervals()
     rows = {part: replace(row, interval=intervals.get(part)) for part, row in rows.items()}
     compared = [_with_intervals(row, intervals) for row in compared]
+    mixed = [replace(row, interval=intervals.get((row.mission, row.label, row.policy))) for row in mixed]
     places = {mission: place for place, mission in enumerate((None, *missions))}
     compared.sort(key=lambda row: places[row.mission])
     return Summary(
@@ -153,6 +185,7 @@ def summarize(
         by_mission=tuple(rows[part] for m in missions for label in labels if (part := (m, label)) in rows),
         overall=tuple(rows[None, label] for label in labels if (None, label) in rows),
         comparisons=tuple(compared),
+        by_policy=tuple(mixed),
     )
 
 
@@ -230,6 +263,25 @@ def _summarize_label(
         statistics=_game_statistics(played),
         timing=_throughput(well),
     )
+
+
+def _summarize_policies(
+    mission: str | None, label: str, records: Sequence[EpisodeRecord], bootstrap: Bootstrap
+) -> Iterator[PolicySummary]:
+    """Yield a row for each policy of a mix, by name, without the interval, which `bootstrap` is asked for."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for record in records:
+        followers: dict[str, list[float]] = {}
+        for agent, reward in record.rewards.items():
+            followers.setdefault(record.policies.get(agent, label), []).append(float(reward))
+        for policy, rewards in followers.items():
+            found.setdefault(policy, {}).setdefault(record.mission, []).append(math.fsum(rewards) / len(rewards))
+    if found.keys() <= {label}:
+        return  # one policy that all agents followed: its row is that of the label
+    for policy, strata in sorted(found.items()):
+        values = [value for stratum in strata.values() for value in stratum]
+        bootstrap.add_iqm((mission, label, policy), strata)
+        yield PolicySummary(mission, label, policy, len(values), _mean(values), interquartile_mean(values), None)
 
 
 def _compare(

@@ -43,12 +43,17 @@ WAYS = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of it: `differences` has a sentence for every way that parted from the first one."""
+    """What came of it: `differences` has a sentence for every way that parted from the first one.
+
+    `failed` are the episodes that failed in any way, and `failure` says why the first of them did.
+    """
 
     ways: tuple[str, ...]
     episodes: int
     steps: int
     differences: tuple[str, ...]
+    failed: int = 0
+    failure: str | None = None
 
     @property
     def same(self) -> bool:
@@ -71,16 +76,22 @@ def verify(  # noqa: PLR0913  every choice has a name and a default here
     plan = Plan(tuple(missions), entries_of(policies, mix=mix), episodes, seed, steps)
     first: Run | None = None
     differences = []
+    failures: dict[tuple[int, int, int], str] = {}
     for way in ways:
         on_way(str(way))
         run = _run(plan, way)
+        for key, record in run.records.items():
+            if record.failure is not None:
+                where = f"{record.mission}, {record.label}, episode {record.episode}"
+                failures.setdefault(key, f"{where}: {record.failure.message}")
         if first is None:
             first = run
         elif (told := _parting(first, run)) is not None:
             differences.append(f"{way}: {told}")
     assert first is not None
     total = sum(record.steps for record in first.records.values())
-    return Verdict(tuple(map(str, ways)), len(first.records), total, tuple(differences))
+    why = failures[min(failures)] if failures else None
+    return Verdict(tuple(map(str, ways)), len(first.records), total, tuple(differences), len(failures), why)
 
 
 def _run(plan: Plan, way: Way) -> Run:

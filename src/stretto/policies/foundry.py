@@ -10,8 +10,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from gymnasium import spaces
 
-from stretto.core import AgentId, AgentPolicy, MultiAgentPolicy, Observation
+from stretto.core import AgentId, AgentPolicy, MultiAgentPolicy, Observation, WorldSpec
+from stretto.errors import UsageError
 from stretto.games import foundry as game
 from stretto.policies.foundry_memory import (
     CHARGER,
@@ -26,12 +28,27 @@ from stretto.policies.foundry_memory import (
 )
 
 
+def _check_is_foundry(policy: str, world: WorldSpec) -> None:
+    shapes = {"planes": (len(game.PLANE_NAMES), game.VIEW, game.VIEW), "self": (len(game.SELF_NAMES),)}
+    for agent, space in world.observation_spaces.items():
+        parts = space.spaces if isinstance(space, spaces.Dict) else {}
+        if {name: parts[name].shape for name in shapes if name in parts} != shapes:
+            raise UsageError(
+                f"{policy} plays Foundry alone, got a world in which {agent} observes {' '.join(str(space).split())}; "
+                f"choose a foundry mission, or a policy for any world, such as random"
+            )
+
+
 class Gatherer(MultiAgentPolicy):
     """Each cog takes the nearest deposit of an ore that its next heart lacks, then the nearest forge.
 
     It remembers the map, explores where it knows of nothing to do, and turns to a charger when it has just enough
     energy to get there.
     """
+
+    def __init__(self, world: WorldSpec) -> None:
+        _check_is_foundry("gatherer", world)
+        super().__init__(world)
 
     def agent_policy(self, agent: AgentId) -> AgentPolicy:
         return _GathererCog()
@@ -75,6 +92,10 @@ class Planner(MultiAgentPolicy):
     seen stand for it; sites that others are at, or that were not seen for long, count for less. All of that is done anew
     in each step.
     """
+
+    def __init__(self, world: WorldSpec) -> None:
+        _check_is_foundry("planner", world)
+        super().__init__(world)
 
     def agent_policy(self, agent: AgentId) -> AgentPolicy:
         return _PlannerCog()

@@ -6,6 +6,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FunctionType
 from typing import Any, cast
@@ -17,7 +18,7 @@ from stretto.core import Action, AgentId, AgentPolicy, MultiAgentPolicy, Observa
 from stretto.errors import UsageError
 from stretto.policies.files import module_from_file
 from stretto.policies.known import near
-from stretto.policies.spec import Kind, PolicySpec, kind_of
+from stretto.policies.spec import Kind, PolicySpec, kind_of, with_arguments
 from stretto.policies.torch_settings import ask_for_determinism
 
 
@@ -84,10 +85,27 @@ def _check_arguments(found: Any, spec: PolicySpec, args: tuple[Any, ...], kwargs
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
+        if missing := _missing(signature, args, kwargs):
+            raise UsageError(
+                f"a policy needs all arguments of its constructor that have no default, got no {', '.join(missing)} for "
+                f"{spec.name!r}; {with_arguments(spec, missing)}"
+            ) from None
         raise UsageError(
             f"kw. settings must be arguments of the policy, got {dict(spec.kwargs)} for {spec.name!r} ({error}); "
             f"it takes {signature}"
         ) from None
+
+
+def _missing(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+    """Return the arguments that nobody gave, if nothing else is wrong."""
+    try:
+        given = signature.bind_partial(*args, **kwargs).arguments
+    except TypeError:
+        return []
+    by_name = (
+        one for one in signature.parameters.values() if one.kind in {one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY}
+    )
+    return [one.name for one in by_name if one.default is one.empty and one.name not in given]
 
 
 class _Separate(MultiAgentPolicy):
@@ -139,7 +157,14 @@ _reset_calls: WeakKeyDictionary[FunctionType, _ResetCall] = WeakKeyDictionary()
 
 
 def reset_policy(agent_policy: Any, rng: np.random.Generator) -> None:
-    """Begin an episode: call `reset` with the generator, or without if it takes none, or not at all if there is none."""
+    """Begin an episode: call `reset` with the generator, or without if it takes none, or not at all if there is none.
+
+    One that takes a `seed` and no `rng` is given a whole number from the generator. An `AgentPolicy` has its `rng` whether
+    or not its own `reset` calls that of its base.
+    """
+    if isinstance(agent_policy, AgentPolicy):
+        with suppress(AttributeError):  # of one that is frozen, or has a property of that name
+            agent_policy.rng = rng
     reset = getattr(agent_policy, "reset", None)
     if reset is None:
         return
@@ -158,8 +183,17 @@ def _reset_call(reset: Any) -> _ResetCall:
         parameters = inspect.signature(reset).parameters.values()
     except ValueError:  # some that are written in C do not say what they take
         return lambda reset, rng: reset(rng)
+    named = {p.name: p.kind for p in parameters}
+    if "seed" in named and "rng" not in named:
+        if named["seed"] is inspect.Parameter.POSITIONAL_ONLY:
+            return lambda reset, rng: reset(_seed(rng))
+        return lambda reset, rng: reset(seed=_seed(rng))
     if any(p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL} for p in parameters):
         return lambda reset, rng: reset(rng)
     if any(p.name == "rng" for p in parameters):
         return lambda reset, rng: reset(rng=rng)
     return lambda reset, rng: reset()
+
+
+def _seed(rng: np.random.Generator) -> int:
+    return int(rng.integers(1 << 31))  # which every library takes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
@@ -84,11 +84,23 @@ def kind_of(found: Any, name: str) -> Kind:
         return Kind.TEAM
     elif hasattr(found, "step") or any("__call__" in vars(base) for base in found.__mro__):
         return Kind.AGENT
+    remedy = f"pass such a class or function, or a text: {FORMS}"
+    if not isinstance(found, type) and (hasattr(found, "step") or hasattr(found, "agent_policy")):
+        kind = type(found).__name__
+        remedy = f"pass {kind} itself, or the text 'class=file.py:{kind},kw.x=1' if it takes arguments, or a function"
     raise UsageError(
         f"a policy is a class with agent_policy, step or __call__, or a function from observation to action, "
         f"got {name!r}, {'a class without any' if isinstance(found, type) else f'an object of {type(found).__name__}'}; "
-        f"pass such a class or function, or a text: {FORMS}"
+        f"{remedy}"
     )
+
+
+def with_arguments(spec: PolicySpec, missing: Sequence[str]) -> str:
+    """Say how to give a policy arguments that it lacks."""
+    settings = "".join(f",kw.{name}=..." for name in missing)
+    if isinstance(spec.target, str):
+        return f"write {spec.name if re.match(_KEY, spec.name) else f'class={spec.name}'}{settings}"
+    return f"write 'class=file.py:{getattr(spec.target, '__name__', 'Class')}{settings}', or give them defaults"
 
 
 def parse_policy(text: str, *, allow_import: bool = True) -> PolicySpec:
