@@ -18,7 +18,7 @@ from tests.faults.worlds import Adjustable, GlobalDriftWithKnobs, OwnGeneratorWi
 pytestmark = pytest.mark.timeout(60)
 
 SLOTS = 5
-OPERATIONS = 60
+OPERATIONS = 40
 
 
 def task(slot: int, episode: int, stream: np.random.Generator) -> float:
@@ -120,6 +120,6 @@ def test_whatever_is_done_in_whatever_order_gives_the_same(world, mode):
         check(seed, world, mode, transport, tasks=task if seed == 2 else None)
 
 
-@pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
+@pytest.mark.parametrize("mode", ["SameStep", "Disabled"])
 def test_with_episode_seeds_too(mode):
     check(3, WORLDS["own np_random"], mode, "shared", episode_seeds=True, tasks=task)
