@@ -326,7 +326,6 @@ def test_what_cannot_be_sent_fails_by_name_and_the_next_episode_is_well():
         runner.ask(questions(2, 0))
         with pytest.raises(PolicyFailed, match="cannot pickle") as caught:
             runner.replies()
-        assert caught.value.policy in (0, 1)
         runner.end(2)
         runner.begin(roles(3))
         seen = questions(3, 0)
