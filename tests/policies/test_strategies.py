@@ -324,7 +324,7 @@ def test_what_cannot_be_sent_fails_by_name_and_the_next_episode_is_well():
         expected = actions(runner, 1)
         runner.begin(roles(2, (0, 1, 0, 0)))
         runner.ask(questions(2, 0))
-        with pytest.raises(PolicyFailed, match="cannot pickle") as caught:
+        with pytest.raises(PolicyFailed, match="cannot pickle"):
             runner.replies()
         runner.end(2)
         runner.begin(roles(3))
