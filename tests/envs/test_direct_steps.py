@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import gymnasium
 import numpy as np
 import pytest
@@ -9,13 +11,13 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 import stretto
-from stretto.adapters.gymnasium import direct_step
+from stretto.adapters.gymnasium import direct
 from stretto.testing import check_equals_gymnasium
 from tests.worlds import CountTo
 
 
-def made(steps: int = 3) -> gymnasium.Env:
-    return TimeLimit(OrderEnforcing(PassiveEnvChecker(CountTo(1000))), steps)
+def made(steps: int = 3, goal: int = 1000) -> gymnasium.Env:
+    return TimeLimit(OrderEnforcing(PassiveEnvChecker(CountTo(goal))), steps)
 
 
 def started() -> gymnasium.Env:
@@ -29,19 +31,12 @@ def started() -> gymnasium.Env:
 
 def test_they_are_called_until_they_have_nothing_left_to_do():
     env = made()
-    assert direct_step(env) == (env.step, False)
+    assert (direct(env).step, direct(env).settled) == (env.step, False)
     env.reset(seed=0)
-    assert direct_step(env) == (env.step, False)
-    assert direct_step(started())[1]
-
-
-def test_a_limit_of_time_goes_on_counting():
-    env = started()
-    step, _ = direct_step(env)
-    assert [step(0)[3] for _ in range(3)] == [False, False, True]
-    assert env._elapsed_steps == 3
-    env.reset()
-    assert [step(0)[3], env.step(0)[3], step(0)[3]] == [False, False, True]
+    assert (direct(env).step, direct(env).settled) == (env.step, False)
+    way = direct(started())
+    assert way.step.__self__.__class__ is CountTo
+    assert way.settled
 
 
 def test_a_wrapper_of_any_other_type_is_called():
@@ -52,18 +47,106 @@ def test_a_wrapper_of_any_other_type_is_called():
         pass
 
     outer = Limit(CountTo(9), 3)
-    assert direct_step(outer) == (outer.step, True)
+    assert (direct(outer).step, direct(outer).settled) == (outer.step, True)
     inner = Order(CountTo(9))
     limited = TimeLimit(inner, 3)
     limited.reset()
     inner.step = lambda action: (np.array([7.0, 7.0]), 7.0, False, False, {})
-    assert direct_step(limited)[0](0)[1] == 7.0
+    assert direct(limited).step(0)[1] == 7.0
 
 
-def test_a_step_that_somebody_put_into_a_wrapper_is_called():
+@pytest.mark.parametrize("name", ["step", "reset"])
+def test_what_somebody_put_into_a_wrapper_is_called(name):
     env = started()
-    env.env.step = lambda action: (np.array([7.0, 7.0]), 7.0, False, False, {})
-    assert direct_step(env)[0](0)[1] == 7.0
+    own = getattr(env.env, name)
+    setattr(env.env, name, lambda *args, **kwargs: own(*args, **kwargs))
+    assert getattr(direct(env), name) == getattr(env.env, name)
+
+
+class Unusual(CountTo):
+    """Its reset has another default than Gymnasium's."""
+
+    def reset(self, *, seed=7, options=None):
+        observation, info = super().reset(seed=seed)
+        return observation, info | {"seed": seed}
+
+
+@pytest.mark.filterwarnings("ignore:.*default seed argument")
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_a_world_is_reset_with_what_its_wrappers_would_pass_on(wrapped):
+    def make():
+        return TimeLimit(OrderEnforcing(PassiveEnvChecker(Unusual(3))), 50) if wrapped else Unusual(3)
+
+    seen, expected = [], []
+    with stretto.make_vec(make, 1, backend="serial") as envs:
+        plain = gymnasium.vector.SyncVectorEnv([make])
+        for vector, infos in ((envs, seen), (plain, expected)):
+            vector.reset(seed=0)
+            for _ in range(100):
+                infos.append(vector.step(np.zeros(1, int))[4].get("seed", [()])[0])
+    assert set(map(str, seen)) >= {"None" if wrapped else "7"}
+    assert seen == expected
+
+
+def elapsed(envs: stretto.VectorEnv) -> list[int]:
+    return list(envs.get_attr("_elapsed_steps"))
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_limit_of_time_has_the_right_count_whenever_somebody_looks(backend, mode):
+    makers = [partial(made, 30 + 11 * i, 20 + 7 * i) for i in range(5)]
+    with stretto.make_vec(makers, 5, backend=backend, autoreset_mode=mode) as envs:
+        plain = gymnasium.vector.SyncVectorEnv(makers, autoreset_mode=mode)
+        for vector in (envs, plain):
+            vector.reset(seed=0)
+        for step in range(150):
+            ours, theirs = envs.step(np.zeros(5, int)), plain.step(np.zeros(5, int))
+            for one, other in zip(ours[:4], theirs[:4], strict=True):
+                np.testing.assert_array_equal(one, other)
+            if step % 7 == 0 or step < 40:
+                assert elapsed(envs) == list(plain.get_attr("_elapsed_steps"))
+            over = ours.terminations | ours.truncations
+            if mode is AutoresetMode.DISABLED and over.any():
+                for vector in (envs, plain):
+                    vector.reset(options={"reset_mask": over})
+
+
+def test_steps_of_some_slots_count_as_well():
+    with stretto.make_vec(partial(made, 60), 3, backend="serial") as envs:
+        envs.reset(seed=0)
+        for _ in range(40):
+            envs.step(np.zeros(3, int))
+        for _ in range(15):
+            envs.send(np.zeros(1, int), [1])
+            envs.recv()
+        assert elapsed(envs) == [40, 55, 40]
+        flags = [envs.step(np.zeros(3, int)).truncations.tolist() for _ in range(5)]
+        assert flags == [[False] * 3] * 4 + [[False, True, False]]
+        envs.send(np.zeros(2, int), [0, 2])
+        assert not envs.recv().truncations.any()
+        for _ in range(13):
+            envs.send(np.zeros(1, int), [2])
+            assert not envs.recv().truncations.any()
+        envs.send(np.zeros(1, int), [2])
+        assert envs.recv().truncations.tolist() == [True]
+
+
+def spend(env: gymnasium.Env) -> None:
+    for _ in range(10):
+        env.step(0)
+
+
+@pytest.mark.parametrize("backend", ["serial", "process"])
+def test_steps_that_somebody_else_makes_count_as_well(backend):
+    with stretto.make_vec(partial(made, 60), 2, backend=backend) as envs:
+        envs.reset(seed=0)
+        for _ in range(40):
+            envs.step(np.zeros(2, int))
+        envs.map(spend)
+        assert elapsed(envs) == [50, 50]
+        flags = [envs.step(np.zeros(2, int)).truncations.tolist() for _ in range(10)]
+        assert flags == [[False, False]] * 9 + [[True, True]]
 
 
 def change(env: gymnasium.Env) -> None:

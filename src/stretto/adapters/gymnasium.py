@@ -69,40 +69,69 @@ def makers(source: Any, count: int, kwargs: dict[str, Any] | None, wrappers: Seq
     raise UsageError(f"an environment is given as an id, an EnvSpec, a factory or a list of factories, got {source!r}")
 
 
-def direct_step(env: gymnasium.Env[Any, Any]) -> tuple[StepFunction, bool]:
-    """Return what does the same as `env.step`, past wrappers that only pass it on; and whether that is for good.
+class Limit:
+    """A `TimeLimit` that is stepped past: whoever does so counts in its place, and tells it before somebody looks."""
+
+    __slots__ = ("_wrapper", "most")
+
+    def __init__(self, wrapper: TimeLimit[Any, Any]) -> None:
+        self._wrapper = wrapper
+        self.most = wrapper._max_episode_steps  # noqa: SLF001  the limit and the count are the wrapper's own
+
+    @property
+    def left(self) -> int:
+        """How many more steps the episode may have, as far as the wrapper knows."""
+        return self.most - (self._wrapper._elapsed_steps or 0)  # noqa: SLF001
+
+    @left.setter
+    def left(self, left: int) -> None:
+        self._wrapper._elapsed_steps = self.most - left  # noqa: SLF001
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """What does the same as `step` and `reset()` of an environment but for the count of a `limit`, if it has one.
+
+    `settled` says whether that is so for good.
+    """
+
+    step: StepFunction
+    reset: Callable[..., Any]
+    keywords: dict[str, None] = field(default_factory=dict)
+    limit: Limit | None = None
+    settled: bool = True
+
+
+def direct(env: gymnasium.Env[Any, Any]) -> Direct:
+    """Find the way past wrappers that only pass steps and resets on.
 
     `gymnasium.make` puts three around a world: one that has nothing to do once the world was reset, one that has
-    nothing to do once it has checked two steps, and a `TimeLimit`, which counts. Past them a step of CartPole takes 3%
-    less. A wrapper of any other type is called as ever.
+    nothing to do once it has checked two steps, and a `TimeLimit`, which counts. A step of CartPole through them takes
+    a tenth more. A wrapper of any other type is called as ever.
     """
-    limit: Any = env if isinstance(env, TimeLimit) and _as_made(env) else None
-    inner: gymnasium.Env[Any, Any] = env if limit is None else limit.env
+    limit = Limit(env) if isinstance(env, TimeLimit) and _as_made(env) else None
+    inner: Any = env if limit is None else env.env  # type: ignore[attr-defined]
     while isinstance(inner, OrderEnforcing | PassiveEnvChecker) and _as_made(inner):
         if isinstance(inner, OrderEnforcing):
             idle = inner.has_reset
         else:
-            idle = inner.checked_step and getattr(inner, "checked_data_reuse", True)
+            idle = inner.checked_reset and inner.checked_step and getattr(inner, "checked_data_reuse", True)
         if not idle:
-            return env.step, False
+            return Direct(env.step, env.reset, settled=False)
         inner = inner.env
-    return inner.step if limit is None else _limited(limit, inner.step), True
+    # Wrappers pass these on even where their own caller gave none, and a world may have other defaults.
+    keywords = {} if inner is env else {"seed": None, "options": None}
+    return Direct(inner.step, inner.reset, keywords, limit)
 
 
 def _as_made(wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> bool:
-    """Whether a wrapper of Gymnasium's is no subclass, and nobody has put another step into it."""
-    return type(wrapper) in (TimeLimit, OrderEnforcing, PassiveEnvChecker) and "step" not in vars(wrapper)
-
-
-def _limited(limit: Any, step: StepFunction) -> StepFunction:
-    def limited(action: Any) -> Any:
-        observation, reward, terminated, truncated, info = step(action)
-        limit._elapsed_steps = elapsed = limit._elapsed_steps + 1  # noqa: SLF001  the count is the wrapper's
-        if elapsed >= limit._max_episode_steps:  # noqa: SLF001
-            truncated = True
-        return observation, reward, terminated, truncated, info
-
-    return limited
+    """Whether a wrapper of Gymnasium's is no subclass, and nobody has put another step or reset into it."""
+    kind = type(wrapper)
+    # Not by `vars`: an object that was asked for its dictionary has slower attributes from then on.
+    return kind in (TimeLimit, OrderEnforcing, PassiveEnvChecker) and all(
+        getattr(method, "__func__", None) is own
+        for method, own in ((wrapper.step, kind.step), (wrapper.reset, kind.reset))
+    )
 
 
 def _spec(name: str) -> EnvSpec:

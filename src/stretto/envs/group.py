@@ -17,7 +17,7 @@ from stretto.envs.checks import check_observation, check_scalars
 from stretto.envs.infos import Entry, pack
 from stretto.envs.layout import Array, SpaceLayout, Target, same_space
 from stretto.envs.messages import Extras, Origin, ResetSlot
-from stretto.envs.slot import GroupSettings, Maker, Slot, Started
+from stretto.envs.slot import NEVER, Clock, GroupSettings, Maker, Slot, Started
 from stretto.errors import InvalidOutput, InvalidSpace, Place
 
 
@@ -53,7 +53,7 @@ class EnvGroup:
         self.everyone = range(self.count)
         self.layout: SpaceLayout
         self._doing = "building"
-        self._clock = [0]
+        self._clock = Clock()
         self._no_flags = bytes(self.count)
         self._steps: list[StepFunction] = [_not_built] * self.count
         self.slots = [
@@ -88,6 +88,7 @@ class EnvGroup:
     def _move_on(self, i: int, doing: str) -> None:
         self._doing = doing
         self.slots[i].resetting = False
+        self.slots[i].count()
         self.progress[0] = i + 1
 
     def place(self) -> Place:
@@ -101,7 +102,7 @@ class EnvGroup:
             worker=self.worker,
             slot=slot.number,
             episode=slot.episode if known else None,
-            step=self._clock[0] - slot.began if known and doing == "stepping" else None,
+            step=self._clock.now - slot.began if known and doing == "stepping" else None,
             seed=slot.seed,
         )
 
@@ -132,13 +133,22 @@ class EnvGroup:
         """Step the worlds at `indices` and write their rows; `None` where there is nothing else to tell."""
         self._begin()
         everyone = indices is self.everyone
+        clock = self._clock
         if everyone:
-            self._clock[0] += 1
+            clock.now += 1
+            if clock.now >= clock.alarm:
+                self._cut_episodes()
             rows.terminated[:] = rows.truncated[:] = self._no_flags
         else:
             for i in indices:  # the clock stands for all: these have made a step more than it says
-                self.slots[i].began -= 1
-                self.slots[i].recorded -= 1
+                slot = self.slots[i]
+                slot.began -= 1
+                slot.recorded -= 1
+                if slot.ends < NEVER:
+                    slot.ends -= 1
+                    clock.alarm = min(clock.alarm, slot.ends)
+                    if slot.ends <= clock.now:
+                        slot.cut()
                 rows.terminated[i] = rows.truncated[i] = False
         rewards = self._run(indices, actions, rows)
         try:
@@ -152,6 +162,13 @@ class EnvGroup:
         except (TypeError, ValueError):
             self._blame_reward(indices, rewards)
         return self._extras() if self._entries or self._origins else None
+
+    def _cut_episodes(self) -> None:
+        clock = self._clock
+        for slot in self.slots:
+            if slot.ends <= clock.now:
+                slot.cut()
+        clock.alarm = min((slot.ends for slot in self.slots if slot.ends > clock.now), default=NEVER)
 
     def _run(self, indices: Sequence[int], actions: Iterable[Any], rows: Rows) -> list[Any]:
         """The hot loop: everything known beforehand is settled before it, everything rare is behind a branch.

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from stretto.errors import InvalidOutput, Place
+from stretto.workers.mail import Sent
 
 Entry = tuple[int, dict[str, Any]]
 """A slot and what it has to add. One slot may have two entries in a step: how an episode ended, how the next began."""
@@ -21,7 +22,7 @@ _MOST_PARTS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(Sent):
     """The infos of slots that all have the same keys with values of the same type: an array a key."""
 
     slots: list[int]
@@ -38,7 +39,7 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(Sent):
     """The infos of some slots as columns: an eighth of the bytes, and a tenth of the time to batch, of dictionaries.
 
     In a step in which some slots begin an episode and others do not there are two kinds of infos, hence two `parts`.

@@ -59,7 +59,13 @@ def leaves(space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterator[Lea
         for index, part in enumerate(space.spaces):
             yield from leaves(part, (*path, index))
     else:
-        yield Leaf(path, space, isinstance(space, FIXED), tuple(space.shape or ()), np.dtype(space.dtype or object))
+        yield Leaf(path, space, isinstance(space, FIXED), tuple(space.shape or ()), _canonical(space.dtype))
+
+
+def _canonical(dtype: Any) -> np.dtype[Any]:
+    """Return numpy's own object for a type: one that was pickled is another, equal but not the same."""
+    given = np.dtype(dtype or object)
+    return np.dtype(given.str) if given.kind in "biufc" else given
 
 
 class SpaceLayout:

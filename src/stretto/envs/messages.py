@@ -11,6 +11,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from stretto.envs.infos import Infos
 from stretto.workers.arena import Field
+from stretto.workers.mail import Sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class NextTasks:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Sent):
     """A point from which a slot can be restored: just before an episode's reset, asked for or automatic."""
 
     slot: int
@@ -120,7 +121,7 @@ class Origin:
 
 
 @dataclass(slots=True)
-class Extras:
+class Extras(Sent):
     """What a reset or a step has to say beside its arrays.
 
     `objects`: (leaf number, slot, value) of leaves without a fixed size. `arrays`: everything, where nothing is shared.

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from stretto.adapters.gymnasium import StepFunction, direct_step
+from stretto.adapters.gymnasium import Direct, StepFunction, direct
 from stretto.adapters.worlds import as_world, ensure_generator, generator_state, set_generator
 from stretto.envs.checks import FIRST_STEPS, check_observation, check_scalars
 from stretto.envs.layout import SpaceLayout
@@ -29,6 +29,8 @@ hundred goes into recording.
 PROBATION_CALLS = 16
 """How many calls of a world are watched for draws from global generators."""
 
+NEVER = 1 << 62
+
 Maker = Callable[[], Any]
 Started = tuple[Any, dict[str, Any]]
 """What a reset returns: an observation and an info."""
@@ -44,11 +46,21 @@ class GroupSettings:
     checks: str
 
 
+class Clock:
+    """Counts the steps of a group; `alarm` is when the time of an episode is over next, or earlier, never later."""
+
+    __slots__ = ("alarm", "now")
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.alarm = NEVER
+
+
 class Slot:
     """World number `number` of a vector environment.
 
     How it is stepped just now stands in `steps[index]`: the world's own `step`, with no more around it than is needed.
-    `clock[0]` counts the steps of the group; `place` says what the group is at.
+    `place` says what the group is at.
     """
 
     def __init__(
@@ -58,7 +70,7 @@ class Slot:
         settings: GroupSettings,
         steps: list[StepFunction],
         index: int,
-        clock: list[int],
+        clock: Clock,
         place: Callable[[], Place],
     ) -> None:
         self.number, self._maker, self._settings = number, maker, settings
@@ -69,6 +81,7 @@ class Slot:
         self.episode = -1
         self.seed: int | None = None
         self.began = 0
+        self.ends = NEVER  # the step of the group in which a limit of time cuts the episode
         self.recorded = 0
         self._recorded_at = 0.0
         self._record_seconds = RECORD_SECONDS * max(1.0, len(steps) / RECORD_SHARE)
@@ -79,8 +92,9 @@ class Slot:
         self._ever_reset = False
         self._guard: PrivateGenerators | None = None
         self._unchecked = 0 if settings.checks == "off" else FIRST_STEPS
-        self._world_step: StepFunction
-        self._settled = False
+        self._direct: Direct
+        self._ready: StepFunction | None = None  # the world's own step, once nothing is left to find out about it
+        self._waits = False  # for a reset: its next step is none of the world's
         refused = settings.autoreset_mode is AutoresetMode.DISABLED
         self._instead: StepFunction = self._refuse if refused else self._begin_episode
 
@@ -97,7 +111,7 @@ class Slot:
             else:
                 self._guard = PrivateGenerators(tree, PROBATION_CALLS)
             self.env = as_world(self._guard.run(self._maker))
-        self._settled = False
+        self._forget()
         self.install()
 
     def rebuild(self) -> None:
@@ -108,20 +122,61 @@ class Slot:
 
     def install(self) -> None:
         """Let the next step be one of the world."""
-        if not self._settled:
-            self._world_step, self._settled = direct_step(self.env)
-        step = self._world_step
+        step = self._ready
+        if step is None:
+            own = self._look().step
+            step = self._around(own)
+            if step is own and self._direct.settled:
+                self._ready = own
+        self._steps[self._index] = step
+        self._waits = False
+
+    def _look(self) -> Direct:
+        """Look which way to the world is the shortest now, unless that is settled."""
+        if not self._direct.settled:
+            self._direct = direct(self.env)
+            limit = self._direct.limit
+            self._watch_time(NEVER if limit is None else limit.left)
+        return self._direct
+
+    def _around(self, step: StepFunction) -> StepFunction:
+        """Put around a step what it needs for now."""
         if self._guard is not None and self._guard.needed:
             step = self._guarded(step, self._guard)
         if self._unchecked > 0:
             step = self._checked(step)
-        self._steps[self._index] = step
+        return step
 
     def changed(self) -> None:
         """Take note that somebody may have changed the world, or what is wrapped around it."""
-        self._settled = False
-        if self._steps[self._index] is self._world_step:
+        self._forget()
+        if not self._waits:
             self.install()
+
+    def _forget(self) -> None:
+        self._direct, self._ready = Direct(self.env.step, self.env.reset, settled=False), None
+
+    # ---- limits of time: the clock of the group counts for the wrapper, which is right whenever somebody looks ----
+
+    def _watch_time(self, left: int) -> None:
+        self.ends = ends = self._clock.now + left
+        if ends < self._clock.alarm:
+            self._clock.alarm = ends
+
+    def count(self) -> None:
+        """Tell the wrapper how many steps the episode has had."""
+        if self.ends < NEVER and self._direct.limit is not None:
+            self._direct.limit.left = self.ends - self._clock.now
+
+    def cut(self) -> None:
+        """Let the next step be the last one of the episode."""
+        step = self._direct.step
+
+        def last(action: Any) -> Any:
+            observation, reward, terminated, _, info = step(action)
+            return observation, reward, terminated, True, info
+
+        self._steps[self._index] = self._around(last)
 
     def _guarded(self, step: StepFunction, guard: PrivateGenerators) -> StepFunction:
         def guarded(action: Any) -> Any:
@@ -174,6 +229,7 @@ class Slot:
         if self._guard is not None:
             if how.globals is not None:
                 self._guard.set_state(how.globals)
+                self._ready = None
             elif seed is None and not self._ever_reset:
                 self._guard.reseed(SeedTree(how.entropy).child("global", self.number))
         if self.recording and (how.slot_seed is None or seed is None):
@@ -183,17 +239,31 @@ class Slot:
     def autoreset(self) -> Started:
         """Begin the next episode."""
         self.episode += 1
-        seed = self._seed_of_episode()
-        if self.recording and (
-            self._clock[0] - self.recorded >= RECORD_EVERY
-            or time.monotonic() - self._recorded_at > self._record_seconds
-        ):
-            self._record(seed, automatic=True)
-        return self._reset_world(seed, self._options(None))
+        clock, way, ready = self._clock, self._direct, self._ready
+        due = self.recording and (
+            clock.now - self.recorded >= RECORD_EVERY or time.monotonic() - self._recorded_at > self._record_seconds
+        )
+        if due or ready is None or self.tasks or self._next_seed is not None or self._settings.episode_seeds:
+            seed = self._seed_of_episode()
+            if due:
+                self._record(seed, automatic=True)
+            return self._reset_world(seed, self._options(None))
+        # The common case, without anything that it does not need: CartPole is reset every 20 steps.
+        self.resetting = True
+        observation, info = way.reset(**way.keywords)
+        self.resetting = False
+        self.began = clock.now
+        if way.limit is not None:
+            self._watch_time(way.limit.most)
+        self._steps[self._index] = ready
+        self._waits = False
+        return observation, info
 
     def reset_instead(self) -> None:
         """Let the next step be a reset, or refuse it where resets are the caller's business."""
+        self.count()
         self._steps[self._index] = self._instead
+        self._waits, self.ends = True, NEVER
 
     def _begin_episode(self, _: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, info = self.autoreset()
@@ -209,7 +279,7 @@ class Slot:
         """Go on after an `episode` that cannot be restored; the next begins with `next_seed`, unless it has its key."""
         self.episode, self.seed, self._ever_reset = episode, seed, True
         self._next_seed = None if self._settings.episode_seeds and seed is not None else next_seed
-        self.recorded = self._clock[0] - RECORD_EVERY  # the next episode is a point to restore from
+        self.recorded = self._clock.now - RECORD_EVERY  # the next episode is a point to restore from
 
     def end_episode(self, observation: Any, reason: str | None) -> None:
         """Let the episode, which cannot be restored, be truncated by the next step; `reason` says why.
@@ -225,6 +295,7 @@ class Slot:
             return observation, 0.0, False, True, {"crash": reason}
 
         self._steps[self._index] = lost
+        self._waits, self.ends = True, NEVER
 
     def _options(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
         tasks = self.tasks
@@ -248,17 +319,22 @@ class Slot:
         if seed is None and generator is None:
             return
         private = self._guard.state() if self._guard is not None and self._guard.needed else None
-        self.recorded, self._recorded_at = self._clock[0], time.monotonic()
+        self.recorded, self._recorded_at = self._clock.now, time.monotonic()
         self.origins.append(Origin(self.number, self.episode, seed, generator, private, automatic))
 
     def _reset_world(self, seed: int | None, options: dict[str, Any] | None) -> Started:
         self.resetting = True
-        result: Any
-        if seed is None and options is None and (self._guard is None or not self._guard.needed):
-            result = self.env.reset()  # the common case, with nothing around it
-        else:
-            result = self._reset_with(seed, options)
-        self.began = self._clock[0]
+        keywords: dict[str, Any] = {}
+        if seed is not None:
+            keywords["seed"] = seed
+            if self._guard is not None:
+                self._guard.reseed(SeedTree(seed).child("global"))
+        if options is not None:
+            keywords["options"] = options
+        result: Any = self.privately(self.env.reset, **keywords)
+        if self._direct.limit is not None:
+            self._watch_time(self._direct.limit.left)
+        self.began = self._clock.now
         self._ever_reset = True
         self.install()
         if self._unchecked > 0:
@@ -269,13 +345,3 @@ class Slot:
         self.resetting = False
         observation, info = result
         return observation, info
-
-    def _reset_with(self, seed: int | None, options: dict[str, Any] | None) -> Any:
-        keywords: dict[str, Any] = {}
-        if seed is not None:
-            keywords["seed"] = seed
-            if self._guard is not None:
-                self._guard.reseed(SeedTree(seed).child("global"))
-        if options is not None:
-            keywords["options"] = options
-        return self.privately(self.env.reset, **keywords)

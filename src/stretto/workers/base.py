@@ -30,7 +30,7 @@ from stretto.workers.control import (
     Bell,
     fence,
 )
-from stretto.workers.mail import Mail, dump
+from stretto.workers.mail import Mail, Sent, dump
 
 
 class Service(Protocol):
@@ -59,7 +59,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Sent):
     """The answer to request `number`."""
 
     number: int
