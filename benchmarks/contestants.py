@@ -70,12 +70,19 @@ class _PlainLoops:
             ours, theirs = context.Pipe()
             context.Process(target=self._serve, args=(world, number, theirs), daemon=True).start()
             self._ends.append(ours)
-        self._loop = PlainLoop([world.make] * self._share)
+        self._loop = self._loop_of(world, 0)
         for end in self._ends:
             end.recv()
 
+    def _loop_of(self, world: World, number: int) -> PlainLoop:
+        """Return the loop over those worlds that one loop over all has in this place: some cost more than others."""
+        return PlainLoop([world.make] * self._share, number * self._share)
+
+    def _parts(self, batches: list[Array], number: int) -> list[Array]:
+        return [batch[number * self._share : (number + 1) * self._share] for batch in batches]
+
     def _serve(self, world: World, number: int, end: Any) -> None:
-        loop = PlainLoop([world.make] * self._share)
+        loop = self._loop_of(world, number)
         end.send("ready")
         while True:
             end.send(self._work(loop, number, *end.recv()))
@@ -85,10 +92,9 @@ class _PlainLoops:
 
     def race(self, batches: list[Array], seconds: float, work_seconds: float) -> dict[str, Any]:
         """Let all loops step at the same time; return what they did together."""
-        parts = [batch[: self._share] for batch in batches]
-        for end in self._ends:
-            end.send((parts, seconds, work_seconds))
-        own = _timed_race(self._loop.step, parts, seconds, work_seconds)
+        for number, end in enumerate(self._ends, 1):
+            end.send((self._parts(batches, number), seconds, work_seconds))
+        own = _timed_race(self._loop.step, self._parts(batches, 0), seconds, work_seconds)
         results = [own, *(end.recv() for end in self._ends)]
         rate = sum(sum(steps) / sum(times) for steps, times in results)
         undisturbed = sum(1 / _quick(steps, times) for steps, times in results)
@@ -118,10 +124,10 @@ class _Lockstep(_PlainLoops):
 
     def race(self, batches: list[Array], seconds: float, work_seconds: float) -> dict[str, Any]:
         """Step all loops, turn by turn."""
-        parts, words = [batch[: self._share] for batch in batches], self._words
+        parts, words = self._parts(batches, 0), self._words
         words[0] = turn = 0
-        for end in self._ends:
-            end.send((parts,))
+        for number, end in enumerate(self._ends, 1):
+            end.send((self._parts(batches, number),))
         others = range(1, len(words))
 
         def step(part: Array) -> int:

@@ -27,7 +27,7 @@ from stretto.workers import watchdog
 from stretto.workers.arena import Arena
 from stretto.workers.backends import Backend
 from stretto.workers.base import Failure, Output, Reply, Spans, Worker
-from stretto.workers.control import BEAT, DONE, MAIL, PLAIN_STORES_PUBLISH, POSITION, TRACING, Bell
+from stretto.workers.control import BEAT, DONE, MAIL, PLAIN_STORES_PUBLISH, POSITION, TRACING, Bell, spin_limit
 from stretto.workers.inline import InlineWorker
 from stretto.workers.mail import Unreadable
 from stretto.workers.output import deliver
@@ -148,6 +148,7 @@ class Asking:
         numbers = [member.worker.signal(code) for member in members if member.worker is not None]
         quick = PLAIN_STORES_PUBLISH
         inline = members[-1].worker
+        began = time.perf_counter()
         if members[-1].inline and inline is not None:
             raised = self._native.cap()
             try:
@@ -158,8 +159,9 @@ class Asking:
         for worker, number in zip(self.remote, numbers, strict=False):
             words = worker.words
             while quick and words[DONE] < number:
-                until = until or time.perf_counter() + self.spin_seconds
-                quick = time.perf_counter() < until
+                now = time.perf_counter()
+                until = until or now + spin_limit(self.spin_seconds, now - began)
+                quick = now < until
         if quick:
             for member in members:
                 if member.worker is None or member.worker.words[MAIL] != member.worker.read:

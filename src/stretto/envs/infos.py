@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
@@ -15,27 +16,61 @@ from stretto.workers.mail import Sent
 Entry = tuple[int, dict[str, Any]]
 """A slot and what it has to add. One slot may have two entries in a step: how an episode ended, how the next began."""
 
+Array = np.ndarray[Any, Any]
+
 _PYTHON_NUMBERS = (int, float, bool)
 
 _MOST_PARTS = 4
 """Where infos are of more kinds than this, dictionaries are as good."""
 
+_NOT_COLUMNS = frozenset(("final_obs", "final_info"))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Sent):
+    """What some infos have in common: their keys, the type of each key's values, and how an array holds one of them.
+
+    What is held alike lies in one block, a row a key: numpy is asked once a block, not once a key.
+    """
+
+    keys: tuple[str, ...]
+    types: tuple[type, ...]
+    forms: tuple[_Form, ...]
+
+    def blocks(self) -> Sequence[tuple[_Form, Sequence[int]]]:
+        """Return how each block holds its values, and the numbers of its keys."""
+        return _by_form(self.forms)
+
+
+_Form = tuple[str, tuple[int, ...]]
+"""The data type and the shape of one value."""
+
+
+@lru_cache(256)
+def _by_form(forms: tuple[_Form, ...]) -> Sequence[tuple[_Form, Sequence[int]]]:
+    found: dict[_Form, list[int]] = {}
+    for number, form in enumerate(forms):
+        found.setdefault(form, []).append(number)
+    return tuple(found.items())
+
 
 @dataclass(frozen=True, slots=True)
 class Columns(Sent):
-    """The infos of slots that all have the same keys with values of the same type: an array a key."""
+    """The infos of slots that are all of one kind, as blocks: by key, by slot, and by what else a value has."""
 
-    slots: list[int]
-    types: dict[str, type]
-    arrays: dict[str, np.ndarray[Any, Any]]
+    slots: Sequence[int]
+    kind: Kind
+    blocks: list[Array]
 
     def entries(self) -> list[Entry]:
         """Return the dictionaries that these columns were made of."""
-        columns = [
-            (key, array.tolist() if self.types[key] in _PYTHON_NUMBERS else list(array))
-            for key, array in self.arrays.items()
-        ]
-        return [(slot, {key: values[i] for key, values in columns}) for i, slot in enumerate(self.slots)]
+        kind = self.kind
+        columns: list[Any] = [None] * len(kind.keys)
+        for (_, numbers), block in zip(kind.blocks(), self.blocks, strict=True):
+            for number, row in zip(numbers, block, strict=True):
+                columns[number] = row.tolist() if kind.types[number] in _PYTHON_NUMBERS else list(row)
+        rows = zip(*columns, strict=True)
+        return [(slot, dict(zip(kind.keys, row, strict=True))) for slot, row in zip(self.slots, rows, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,35 +97,66 @@ def pack(entries: list[Entry]) -> Infos:
     """Make `entries` as small as they can be without losing anything."""
     if not entries:
         return None
-    kinds: dict[tuple[Any, ...], list[Entry]] = {}
+    alike: dict[tuple[str, ...], list[Entry]] = {}
     for entry in entries:
-        info = entry[1]
-        kinds.setdefault((*info, *map(type, info.values())), []).append(entry)
-    if len(kinds) > _MOST_PARTS:
+        alike.setdefault(tuple(entry[1]), []).append(entry)
+    if len(alike) > _MOST_PARTS:
         return entries
-    parts = [_columns(alike) for alike in kinds.values()]
-    return entries if None in parts else Packed([part for part in parts if part is not None])
+    parts = []
+    for keys, some in alike.items():
+        part = _columns(keys, some)
+        if part is None:
+            return entries
+        parts.append(part)
+    return Packed(parts)
 
 
-def _columns(entries: list[Entry]) -> Columns | None:
-    """Return entries with the same keys and types as columns, if all of their values are numbers or arrays."""
-    types, arrays = {}, {}
-    for key, head in entries[0][1].items():
-        kind = type(head)
-        if key in ("final_obs", "final_info"):
+def _columns(keys: tuple[str, ...], entries: list[Entry]) -> Columns | None:
+    """Return entries with the same keys as columns, if each key has numbers of one type, or arrays of one form."""
+    columns = list(zip(*[info.values() for _, info in entries], strict=True))
+    types = []
+    for column in columns:
+        found = set(map(type, column))
+        if len(found) > 1:
             return None
-        values = [info[key] for _, info in entries]
+        types.append(found.pop())
+    arrays = tuple([_form_of(c) if t is np.ndarray else None for c, t in zip(columns, types, strict=True)])
+    kind = _kind(keys, tuple(types), arrays)
+    if kind is None:
+        return None
+    try:
+        blocks = [_block(form, [columns[n] for n in numbers]) for form, numbers in kind.blocks()]
+    except OverflowError:  # an int of more than 64 bits
+        return None
+    slots = [slot for slot, _ in entries]
+    span = range(slots[0], slots[0] + len(slots))
+    return Columns(span if slots == list(span) else slots, kind, blocks)
+
+
+def _form_of(arrays: Sequence[Array]) -> _Form | None:
+    dtype, shape = arrays[0].dtype, arrays[0].shape
+    alike = all(one.dtype == dtype and one.shape == shape for one in arrays)
+    return (dtype.str, shape) if alike and dtype.kind in "biufc" else None
+
+
+@lru_cache(256)
+def _kind(keys: tuple[str, ...], types: tuple[type, ...], arrays: tuple[_Form | None, ...]) -> Kind | None:
+    """Return the kind of infos with these keys and types (and forms, where those are arrays), if blocks can hold them."""
+    forms = []
+    for key, kind, form in zip(keys, types, arrays, strict=True):
+        if key in _NOT_COLUMNS:
+            return None
         if kind in _PYTHON_NUMBERS or issubclass(kind, np.number):
-            try:
-                arrays[key] = np.array(values, dtype=kind)
-            except OverflowError:
-                return None
-        elif kind is np.ndarray and all(v.shape == head.shape and v.dtype == head.dtype for v in values):
-            arrays[key] = np.stack(values)
+            forms.append((np.dtype(kind).str, ()))
+        elif form is not None:
+            forms.append(form)
         else:
             return None
-        types[key] = kind
-    return Columns([slot for slot, _ in entries], types, arrays)
+    return Kind(keys, types, tuple(forms))
+
+
+def _block(form: _Form, columns: list[tuple[Any, ...]]) -> Array:
+    return np.array(columns, dtype=form[0])
 
 
 def merge(pieces: Sequence[Infos], count: int) -> dict[str, Any]:
@@ -98,9 +164,15 @@ def merge(pieces: Sequence[Infos], count: int) -> dict[str, Any]:
     present = [piece for piece in pieces if piece is not None]
     if not present:
         return {}
-    parts = [part for piece in present if isinstance(piece, Packed) for part in piece.parts]
-    if all(isinstance(piece, Packed) for piece in present) and _alike(parts):
-        return _join(parts, count)
+    if all(isinstance(piece, Packed) for piece in present):
+        # Keys come in the order in which slots have them first, as if one slot after the other were added.
+        parts = sorted(
+            [part for piece in present if isinstance(piece, Packed) for part in piece.parts],
+            key=lambda part: part.slots[0],
+        )
+        plan = _plan(tuple([part.kind for part in parts]))
+        if plan is not None:
+            return _join(parts, plan, count)
     infos: dict[str, Any] = {}
     for piece in present:
         for slot, info in piece.entries() if isinstance(piece, Packed) else piece:
@@ -120,35 +192,73 @@ def by_slot(pieces: Sequence[Infos], _: int) -> dict[Any, Any]:
     return infos
 
 
-def _alike(parts: list[Columns]) -> bool:
-    """Whether each key has values of one type and shape in all parts, so that one array can hold them."""
-    kinds: dict[str, tuple[Any, ...]] = {}
-    for part in parts:
-        for key, array in part.arrays.items():
-            kind = (part.types[key], array.dtype, array.shape[1:])
-            if kinds.setdefault(key, kind) != kind:
-                return False
-    return True
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How parts of some kinds become one batch.
+
+    `whole` is the kind of the batch; a part's keys are its rows `masks`, and each of the part's blocks goes to the
+    rows of one of the batch's.
+    """
+
+    whole: Kind
+    masks: list[Any]
+    blocks: list[list[tuple[int, Any]]]
 
 
-def _join(parts: list[Columns], count: int) -> dict[str, Any]:
+@lru_cache(256)
+def _plan(kinds: tuple[Kind, ...]) -> _Plan | None:
+    """Return how parts of these kinds are joined; `None` if a key has different types of values in them."""
+    keys: dict[str, tuple[type, _Form]] = {}
+    for kind in kinds:
+        for key, *what in zip(kind.keys, kind.types, kind.forms, strict=True):
+            if keys.setdefault(key, (what[0], what[1])) != (what[0], what[1]):
+                return None
+    whole = Kind(tuple(keys), tuple([t for t, _ in keys.values()]), tuple([form for _, form in keys.values()]))
+    place = {key: number for number, key in enumerate(whole.keys)}
+    where = {number: (b, row) for b, (_, ns) in enumerate(whole.blocks()) for row, number in enumerate(ns)}
+    masks, blocks = [], []
+    for kind in kinds:
+        masks.append(_rows([place[key] for key in kind.keys]))
+        targets = []
+        for _, numbers in kind.blocks():
+            found = [where[place[kind.keys[number]]] for number in numbers]
+            targets.append((found[0][0], _rows([row for _, row in found])))
+        blocks.append(targets)
+    return _Plan(whole, masks, blocks)
+
+
+def _rows(numbers: list[int]) -> Any:
+    """Return numbers as a slice if they are one, which numpy is faster with, else as a column of indices."""
+    if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
+        return slice(numbers[0], numbers[0] + len(numbers))
+    return np.array(numbers)[:, None]
+
+
+def _join(parts: list[Columns], plan: _Plan, count: int) -> dict[str, Any]:
+    whole = plan.whole
+    blocks = [np.zeros((len(ns), count, *shape), dtype) for (dtype, shape), ns in whole.blocks()]
+    masks = np.zeros((len(whole.keys), count), np.bool_)
+    for part, mask, targets in zip(parts, plan.masks, plan.blocks, strict=True):
+        slots: Any = part.slots
+        if isinstance(slots, range):
+            slots = slice(slots.start, slots.stop)
+        masks[_index(mask, slots)] = True
+        for (number, rows), block in zip(targets, part.blocks, strict=True):
+            blocks[number][_index(rows, slots)] = block
+    columns: list[Any] = [None] * len(whole.keys)
+    for (_, numbers), block in zip(whole.blocks(), blocks, strict=True):
+        for number, column in zip(numbers, block, strict=True):
+            columns[number] = column
     infos: dict[str, Any] = {}
-    # Keys come in the order in which slots have them first, as if one slot after the other were added.
-    parts = sorted(parts, key=lambda part: part.slots[0])
-    slots = [slot for part in parts for slot in part.slots]
-    if slots == list(range(count)) and all(part.arrays.keys() == parts[0].arrays.keys() for part in parts):
-        for key in parts[0].arrays:  # the common case: every slot has every key
-            infos[key] = np.concatenate([part.arrays[key] for part in parts])
-            infos[f"_{key}"] = np.ones(count, dtype=np.bool_)
-        return infos
-    for part in parts:
-        for key, array in part.arrays.items():
-            if key not in infos:
-                infos[key] = np.zeros((count, *array.shape[1:]), array.dtype)
-                infos[f"_{key}"] = np.zeros(count, dtype=np.bool_)
-            infos[key][part.slots] = array
-            infos[f"_{key}"][part.slots] = True
+    for key, column, mask in zip(whole.keys, columns, masks, strict=True):
+        infos[key] = column
+        infos[f"_{key}"] = mask
     return infos
+
+
+def _index(rows: Any, slots: Any) -> tuple[Any, Any]:
+    # A column of rows spans a grid with a list of slots; with a slice of them it has to be a plain list itself.
+    return (rows[:, 0], slots) if isinstance(slots, slice) and not isinstance(rows, slice) else (rows, slots)
 
 
 def add_info(infos: dict[str, Any], info: dict[str, Any], i: int, count: int) -> None:

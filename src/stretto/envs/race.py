@@ -148,10 +148,10 @@ class PlainLoop:
 
     Written to be fast: methods are looked up once, flags are cleared in bulk and written only where an episode ends.
     (Actions as Python numbers are slower: Gymnasium's spaces turn them back.) An environment is reset in the step after
-    its episode's end. Each batch is written over the one before.
+    its episode's end. Each batch is written over the one before. The first one is seeded with `seed`, the next with one more.
     """
 
-    def __init__(self, makers: Sequence[Maker]) -> None:
+    def __init__(self, makers: Sequence[Maker], seed: int = 0) -> None:
         self.envs = [as_world(make()) for make in makers]
         count = len(makers)
         self.action_space = batch_space(self.envs[0].action_space, count)
@@ -165,7 +165,7 @@ class PlainLoop:
         self.terminated, self.truncated = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         self.infos: list[dict[str, Any]] = []
         for i, env in enumerate(self.envs):
-            self._target[i] = env.reset(seed=i)[0]
+            self._target[i] = env.reset(seed=seed + i)[0]
 
     def _put_loose(self, leaf: int, i: int, value: Any) -> None:
         self.objects[leaf][i] = value

@@ -23,7 +23,7 @@ import numpy as np
 from stretto.budget import NATIVE_THREADS_CAP, CpuBudget, set_default_budget
 from stretto.workers.arena import Arena
 from stretto.workers.base import Port, serve
-from stretto.workers.control import HEAD, PLAIN_STORES_PUBLISH, RING, WORKER_ASLEEP, Bell, fence
+from stretto.workers.control import HEAD, PLAIN_STORES_PUBLISH, RING, WORKER_ASLEEP, Bell, fence, spin_limit
 from stretto.workers.mail import Disconnected, SocketMail
 from stretto.workers.output import forward_output
 
@@ -110,11 +110,21 @@ def _take_over(around: Surroundings) -> None:
 def _waiting(spin_seconds: float, mail_fd: int) -> Callable[[Port, int], int]:
     """Return how this worker waits for requests: a short spin where a core is spare, then a sleep."""
 
+    clock, began = time.perf_counter, time.perf_counter()
+
     def wait(port: Port, answered: int) -> int:
+        nonlocal began
+        try:
+            return look_and_sleep(port, answered)
+        finally:
+            began = clock()
+
+    def look_and_sleep(port: Port, answered: int) -> int:
         words = port.words
         if spin_seconds and PLAIN_STORES_PUBLISH:
-            until = time.perf_counter() + spin_seconds
-            while time.perf_counter() < until:
+            now = clock()
+            until = now + spin_limit(spin_seconds, now - began)
+            while clock() < until:
                 for _ in range(20):
                     if words[HEAD] > answered:
                         return int(words[HEAD])
