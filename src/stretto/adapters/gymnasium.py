@@ -74,14 +74,14 @@ class Limit:
 
     __slots__ = ("_wrapper", "most")
 
-    def __init__(self, wrapper: TimeLimit[Any, Any]) -> None:
+    def __init__(self, wrapper: Any) -> None:
         self._wrapper = wrapper
-        self.most = wrapper._max_episode_steps  # noqa: SLF001  the limit and the count are the wrapper's own
+        self.most: int = wrapper._max_episode_steps  # noqa: SLF001  the limit and the count are the wrapper's own
 
     @property
     def left(self) -> int:
         """How many more steps the episode may have, as far as the wrapper knows."""
-        return self.most - (self._wrapper._elapsed_steps or 0)  # noqa: SLF001
+        return self.most - int(self._wrapper._elapsed_steps or 0)  # noqa: SLF001
 
     @left.setter
     def left(self, left: int) -> None:

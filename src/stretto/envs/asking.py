@@ -8,6 +8,7 @@ from typing import Any
 
 from stretto import trace
 from stretto.budget import NativeThreads
+from stretto.envs.board import Board, speaks_of
 from stretto.envs.members import (
     Issue,
     Limits,
@@ -20,14 +21,15 @@ from stretto.envs.members import (
     not_again,
     sender,
 )
-from stretto.envs.messages import Attach, Describe
+from stretto.envs.layout import Array
+from stretto.envs.messages import Attach, Describe, Extras
 from stretto.envs.service import GroupFactory
 from stretto.errors import Place, ResetNeeded, StrettoError
 from stretto.workers import watchdog
 from stretto.workers.arena import Arena
 from stretto.workers.backends import Backend
 from stretto.workers.base import Failure, Output, Reply, Spans, Worker
-from stretto.workers.control import BEAT, DONE, MAIL, PLAIN_STORES_PUBLISH, POSITION, TRACING, Bell, spin_limit
+from stretto.workers.control import BEAT, DONE, INFOS, MAIL, PLAIN_STORES_PUBLISH, POSITION, TRACING, Bell, spin_limit
 from stretto.workers.inline import InlineWorker
 from stretto.workers.mail import Unreadable
 from stretto.workers.output import deliver
@@ -85,14 +87,22 @@ class Asking:
             self._waiter.watch(member.worker)
         self.ever_started.add(member.index)
         member.values, member.since, member.seen, member.error = {}, time.monotonic(), (0, 0, 0), None
+        member.board = None if member.room is None or member.inline else Board(member.first, member.room)
         self.remote = [m.worker for m in self.members if m.worker is not None and not m.inline]
         # The worker's constructor has sent `Start`, which is its request number 1.
         request = Request(member, not_again, "building", self.limits.start, number=1, internal=True)
         member.requests.appendleft(request)
 
-    def attach(self, message: Attach, memory: Memory) -> None:
-        """Tell all workers, also those that are started later, where the arrays are; `memory` can then restore them."""
+    def attach(self, message: Attach, memory: Memory, board: Array | None) -> None:
+        """Tell all workers, also those that are started later, where the arrays are; `memory` can then restore them.
+
+        On the `board`, if there is one, is room for the infos of every slot.
+        """
         self._attach, self.memory = message, memory
+        if board is not None and self.backend.crosses_processes:
+            for member in self.members:
+                member.room = board[member.first : member.first + member.count]
+                member.board = None if member.inline else Board(member.first, member.room)
         for _ in range(self._early_restarts):
             memory.restarted()
         self.settle([self.ask(member, lambda w: w.send(message), "attaching", "start") for member in self.members])
@@ -163,8 +173,9 @@ class Asking:
                 until = until or now + spin_limit(self.spin_seconds, now - began)
                 quick = now < until
         if quick:
-            for member in members:
-                if member.worker is None or member.worker.words[MAIL] != member.worker.read:
+            for member, number in zip(members, numbers, strict=True):
+                w = member.worker
+                if w is None or w.words[MAIL] != w.read or speaks_of(w.words[INFOS], number):
                     break
             else:
                 return None
@@ -181,13 +192,10 @@ class Asking:
             self._take_mail(member, member.worker)
             if member.outputs:
                 return None
-        told = [member.values.get(number) for member, number in zip(members, numbers, strict=True)]
-        for value in told:
-            if isinstance(value, Failure):
-                return None
         for member, number in zip(members, numbers, strict=True):
-            member.values.pop(number, None)
-        return told
+            if isinstance(member.values.get(number), Failure):
+                return None
+        return [member.take_value(number) for member, number in zip(members, numbers, strict=True)]
 
     def _step_by_requests(self, members: list[Member], issue: Issue, numbers: list[int] | None) -> list[Any]:
         """Step with a record of each request; `numbers` are theirs if they were made already."""
@@ -313,7 +321,7 @@ class Asking:
         while requests and requests[0].number <= done:
             request = requests.popleft()
             member.since = time.monotonic()
-            self._finish(request, member.values.pop(request.number, None))
+            self._finish(request, member.take_value(request.number))
         if member.outputs:
             self._release_outputs(member, done)
 
@@ -322,6 +330,8 @@ class Asking:
             match frame:
                 case Reply(number, value):
                     member.values[number] = value
+                    if member.board is not None and isinstance(value, Extras):
+                        member.board.learn_from(value.infos)
                 case Failure():
                     member.values[frame.number] = frame
                 case Unreadable(number, text):

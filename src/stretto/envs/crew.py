@@ -231,6 +231,7 @@ class Crew(Asking):
             for member in self.members:
                 self._discard(member)
                 member.requests.clear()
+                member.room = member.board = None
             self._waiter.forget_all()
             self._bell.close()
             self.arena.close()

@@ -51,6 +51,7 @@ class EnvGroup:
         self.first, self.worker, self.progress = first, worker, progress
         self.count = len(makers)
         self.everyone = range(self.count)
+        self._span = range(first, first + self.count)
         self.layout: SpaceLayout
         self._doing = "building"
         self._clock = Clock()
@@ -161,7 +162,7 @@ class EnvGroup:
                     rows.rewards[i] = reward
         except (TypeError, ValueError):
             self._blame_reward(indices, rewards)
-        return self._extras() if self._entries or self._origins else None
+        return self._extras(self._span if everyone else None) if self._entries or self._origins else None
 
     def _cut_episodes(self) -> None:
         clock = self._clock
@@ -224,8 +225,8 @@ class EnvGroup:
         self._entries = []
         self._origins.clear()
 
-    def _extras(self) -> Extras:
-        return Extras(infos=pack(self._entries), origins=list(self._origins))
+    def _extras(self, span: range | None = None) -> Extras:
+        return Extras(infos=pack(self._entries, span), origins=list(self._origins))
 
     # ---- everything else ----
 

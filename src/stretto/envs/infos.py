@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from operator import itemgetter
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -20,15 +20,18 @@ Array = np.ndarray[Any, Any]
 
 _PYTHON_NUMBERS = (int, float, bool)
 
-_MOST_PARTS = 4
-"""Where infos are of more kinds than this, dictionaries are as good."""
+_SPARSE = 4
+"""Where fewer than one slot in so many has an info, dictionaries are smaller than a table."""
 
-_NOT_COLUMNS = frozenset(("final_obs", "final_info"))
+_NOT_IN_TABLES = frozenset(("final_obs", "final_info"))
+
+_Form = tuple[str, tuple[int, ...]]
+"""The data type and the shape of one value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind(Sent):
-    """What some infos have in common: their keys, the type of each key's values, and how an array holds one of them.
+    """What infos have in common: their keys, the type of each key's values, and how an array holds one of them.
 
     What is held alike lies in one block, a row a key: numpy is asked once a block, not once a key.
     """
@@ -42,10 +45,6 @@ class Kind(Sent):
         return _by_form(self.forms)
 
 
-_Form = tuple[str, tuple[int, ...]]
-"""The data type and the shape of one value."""
-
-
 @lru_cache(256)
 def _by_form(forms: tuple[_Form, ...]) -> Sequence[tuple[_Form, Sequence[int]]]:
     found: dict[_Form, list[int]] = {}
@@ -55,82 +54,121 @@ def _by_form(forms: tuple[_Form, ...]) -> Sequence[tuple[_Form, Sequence[int]]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns(Sent):
-    """The infos of slots that are all of one kind, as blocks: by key, by slot, and by what else a value has."""
+class Table(Sent):
+    """The infos of the slots from `first` on: blocks by key, by slot, and by what else a value has.
 
-    slots: Sequence[int]
+    `mask` says by key and slot what is there; `None`: all of it. Where its `kind` has a `number` it is known by it from
+    now on.
+    """
+
+    first: int
     kind: Kind
     blocks: list[Array]
+    mask: Array | None
+    number: int = 0
+
+    @property
+    def count(self) -> int:
+        return int(self.blocks[0].shape[1])
 
     def entries(self) -> list[Entry]:
-        """Return the dictionaries that these columns were made of."""
+        """Return the dictionaries that this was made of."""
         kind = self.kind
         columns: list[Any] = [None] * len(kind.keys)
         for (_, numbers), block in zip(kind.blocks(), self.blocks, strict=True):
             for number, row in zip(numbers, block, strict=True):
-                columns[number] = row.tolist() if kind.types[number] in _PYTHON_NUMBERS else list(row)
-        rows = zip(*columns, strict=True)
-        return [(slot, dict(zip(kind.keys, row, strict=True))) for slot, row in zip(self.slots, rows, strict=True)]
+                columns[number] = row.tolist() if kind.types[number] in _PYTHON_NUMBERS else list(row.copy())
+        there = [[True] * self.count] * len(columns) if self.mask is None else self.mask.tolist()
+        infos: list[dict[str, Any]] = [{} for _ in range(self.count)]
+        for key, column, has in zip(kind.keys, columns, there, strict=True):
+            for info, value, is_there in zip(infos, column, has, strict=True):
+                if is_there:
+                    info[key] = value
+        return [(slot, info) for slot, info in enumerate(infos, self.first) if info]
 
 
-@dataclass(frozen=True, slots=True)
-class Packed(Sent):
-    """The infos of some slots as columns: an eighth of the bytes, and a tenth of the time to batch, of dictionaries.
-
-    In a step in which some slots begin an episode and others do not there are two kinds of infos, hence two `parts`.
-    """
-
-    parts: list[Columns]
-
-    def entries(self) -> list[Entry]:
-        """Return the dictionaries that these columns were made of, in the order of the slots."""
-        return sorted((entry for part in self.parts for entry in part.entries()), key=itemgetter(0))
-
-
-Infos = Packed | list[Entry] | None
+Infos = Table | list[Entry] | None
 
 InfoJoin = Callable[[Sequence[Infos], int], dict[Any, Any]]
 """Puts the infos of all slots together, given in the order of the slots, with the number of slots."""
 
 
-def pack(entries: list[Entry]) -> Infos:
-    """Make `entries` as small as they can be without losing anything."""
+def pack(entries: list[Entry], span: range | None = None) -> Infos:
+    """Make `entries` as small as they can be without losing anything: a table, if one can hold them.
+
+    A table is an eighth of the bytes, and a tenth of the time to batch. It has the slots of `span`, or those from the
+    first to the last that has an info.
+    """
     if not entries:
         return None
-    alike: dict[tuple[str, ...], list[Entry]] = {}
-    for entry in entries:
-        alike.setdefault(tuple(entry[1]), []).append(entry)
-    if len(alike) > _MOST_PARTS:
+    slots = [slot for slot, _ in entries]
+    if span is None:
+        span = range(slots[0], slots[-1] + 1)
+    if len(entries) * _SPARSE < len(span) or any(one >= other for one, other in pairwise(slots)):
         return entries
-    parts = []
-    for keys, some in alike.items():
-        part = _columns(keys, some)
-        if part is None:
-            return entries
-        parts.append(part)
-    return Packed(parts)
+    names = [tuple(info) for _, info in entries]
+    kinds = dict(zip(names, [info for _, info in entries], strict=True))
+    keys = tuple(dict.fromkeys(chain.from_iterable(kinds)))
+    rows: list[Any] = [info.values() for _, info in entries]
+    mask = None
+    if len(kinds) > 1 or len(entries) < len(span):
+        zeros = [_zero(next(info[key] for info in kinds.values() if key in info)) for key in keys]
+        mask = np.ones((len(keys), len(span)), np.bool_)
+        rows = _filled(entries, names, span, keys, zeros, mask)
+    columns = list(zip(*rows, strict=True))
+    kind = _kind_of(keys, columns)
+    if kind is None:
+        return entries
+    try:
+        blocks = [np.array([columns[n] for n in numbers], dtype=form[0]) for form, numbers in kind.blocks()]
+    except OverflowError:  # an int of more than 64 bits
+        return entries
+    return Table(span.start, kind, blocks, mask)
 
 
-def _columns(keys: tuple[str, ...], entries: list[Entry]) -> Columns | None:
-    """Return entries with the same keys as columns, if each key has numbers of one type, or arrays of one form."""
-    columns = list(zip(*[info.values() for _, info in entries], strict=True))
-    types = []
+def _filled(
+    entries: list[Entry],
+    names: list[tuple[str, ...]],
+    span: range,
+    keys: tuple[str, ...],
+    zeros: list[Any],
+    mask: Array,
+) -> list[Any]:
+    """Return a row of values for each slot, with zeros in the place of what is not there; take that out of the mask."""
+    rows: list[Any] = [None] * len(span)
+    for (slot, info), own in zip(entries, names, strict=True):
+        place = slot - span.start
+        if own == keys:
+            rows[place] = info.values()
+        else:
+            rows[place] = [info.get(key, zero) for key, zero in zip(keys, zeros, strict=True)]
+            mask[:, place] = [key in info for key in keys]
+    if len(entries) < len(span):
+        for place, row in enumerate(rows):
+            if row is None:
+                rows[place], mask[:, place] = zeros, False
+    return rows
+
+
+def _zero(value: Any) -> Any:
+    """Return what a table has in the place of a value like this that is not there, if it can hold such."""
+    kind = type(value)
+    if kind is np.ndarray:
+        return np.zeros_like(value)
+    return kind() if kind in _PYTHON_NUMBERS or issubclass(kind, np.number) else None
+
+
+def _kind_of(keys: tuple[str, ...], columns: list[tuple[Any, ...]]) -> Kind | None:
+    """Return what these infos, given by key, have in common, if each key has numbers of one type or arrays of one form."""
+    types, forms = [], []
     for column in columns:
         found = set(map(type, column))
-        if len(found) > 1:
+        kind = found.pop()
+        if found:
             return None
-        types.append(found.pop())
-    arrays = tuple([_form_of(c) if t is np.ndarray else None for c, t in zip(columns, types, strict=True)])
-    kind = _kind(keys, tuple(types), arrays)
-    if kind is None:
-        return None
-    try:
-        blocks = [_block(form, [columns[n] for n in numbers]) for form, numbers in kind.blocks()]
-    except OverflowError:  # an int of more than 64 bits
-        return None
-    slots = [slot for slot, _ in entries]
-    span = range(slots[0], slots[0] + len(slots))
-    return Columns(span if slots == list(span) else slots, kind, blocks)
+        types.append(kind)
+        forms.append(_form_of(column) if kind is np.ndarray else None)
+    return _kind(keys, tuple(types), tuple(forms))
 
 
 def _form_of(arrays: Sequence[Array]) -> _Form | None:
@@ -142,9 +180,9 @@ def _form_of(arrays: Sequence[Array]) -> _Form | None:
 @lru_cache(256)
 def _kind(keys: tuple[str, ...], types: tuple[type, ...], arrays: tuple[_Form | None, ...]) -> Kind | None:
     """Return the kind of infos with these keys and types (and forms, where those are arrays), if blocks can hold them."""
-    forms = []
+    forms: list[_Form] = []
     for key, kind, form in zip(keys, types, arrays, strict=True):
-        if key in _NOT_COLUMNS:
+        if key in _NOT_IN_TABLES:
             return None
         if kind in _PYTHON_NUMBERS or issubclass(kind, np.number):
             forms.append((np.dtype(kind).str, ()))
@@ -155,8 +193,47 @@ def _kind(keys: tuple[str, ...], types: tuple[type, ...], arrays: tuple[_Form | 
     return Kind(keys, types, tuple(forms))
 
 
-def _block(form: _Form, columns: list[tuple[Any, ...]]) -> Array:
-    return np.array(columns, dtype=form[0])
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Where the keys of one kind are in tables of another: in the mask, and for each block which block, and where there."""
+
+    of_mask: Any
+    of_blocks: list[tuple[int, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The kind of a table that holds infos of several kinds, and where each of those has its rows."""
+
+    whole: Kind
+    rows: list[_Rows]
+
+
+@lru_cache(256)
+def _plan(kinds: tuple[Kind, ...]) -> _Plan | None:
+    """Return how infos of these kinds are put together; `None` if a key has values of different types in them."""
+    keys: dict[str, tuple[type, _Form]] = {}
+    for kind in kinds:
+        for key, of_key, form in zip(kind.keys, kind.types, kind.forms, strict=True):
+            if keys.setdefault(key, (of_key, form)) != (of_key, form):
+                return None
+    whole = Kind(tuple(keys), tuple([t for t, _ in keys.values()]), tuple([form for _, form in keys.values()]))
+    place = {key: number for number, key in enumerate(whole.keys)}
+    where = {number: (b, row) for b, (_, ns) in enumerate(whole.blocks()) for row, number in enumerate(ns)}
+    plan = _Plan(whole, [])
+    for kind in kinds:
+        targets = []
+        for _, numbers in kind.blocks():
+            found = [where[place[kind.keys[number]]] for number in numbers]
+            targets.append((found[0][0], _rows([row for _, row in found])))
+        plan.rows.append(_Rows(_rows([place[key] for key in kind.keys]), targets))
+    return plan
+
+
+def _rows(numbers: list[int]) -> Any:
+    """Return numbers as a slice if they are one: numpy is faster with it."""
+    together = numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    return slice(numbers[0], numbers[0] + len(numbers)) if together else numbers
 
 
 def merge(pieces: Sequence[Infos], count: int) -> dict[str, Any]:
@@ -164,18 +241,14 @@ def merge(pieces: Sequence[Infos], count: int) -> dict[str, Any]:
     present = [piece for piece in pieces if piece is not None]
     if not present:
         return {}
-    if all(isinstance(piece, Packed) for piece in present):
-        # Keys come in the order in which slots have them first, as if one slot after the other were added.
-        parts = sorted(
-            [part for piece in present if isinstance(piece, Packed) for part in piece.parts],
-            key=lambda part: part.slots[0],
-        )
-        plan = _plan(tuple([part.kind for part in parts]))
+    tables = [piece for piece in present if isinstance(piece, Table)]
+    if len(tables) == len(present):
+        plan = _plan(tuple([table.kind for table in tables]))
         if plan is not None:
-            return _join(parts, plan, count)
+            return _join(tables, plan, count)
     infos: dict[str, Any] = {}
     for piece in present:
-        for slot, info in piece.entries() if isinstance(piece, Packed) else piece:
+        for slot, info in piece.entries() if isinstance(piece, Table) else piece:
             add_info(infos, info, slot, count)
     return infos
 
@@ -187,64 +260,21 @@ def by_slot(pieces: Sequence[Infos], _: int) -> dict[Any, Any]:
     """
     infos: dict[int, list[dict[str, Any]]] = {}
     for piece in pieces:
-        for slot, info in piece.entries() if isinstance(piece, Packed) else piece or ():
+        for slot, info in piece.entries() if isinstance(piece, Table) else piece or ():
             infos.setdefault(slot, []).append(info)
     return infos
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """How parts of some kinds become one batch.
-
-    `whole` is the kind of the batch; a part's keys are its rows `masks`, and each of the part's blocks goes to the
-    rows of one of the batch's.
-    """
-
-    whole: Kind
-    masks: list[Any]
-    blocks: list[list[tuple[int, Any]]]
-
-
-@lru_cache(256)
-def _plan(kinds: tuple[Kind, ...]) -> _Plan | None:
-    """Return how parts of these kinds are joined; `None` if a key has different types of values in them."""
-    keys: dict[str, tuple[type, _Form]] = {}
-    for kind in kinds:
-        for key, *what in zip(kind.keys, kind.types, kind.forms, strict=True):
-            if keys.setdefault(key, (what[0], what[1])) != (what[0], what[1]):
-                return None
-    whole = Kind(tuple(keys), tuple([t for t, _ in keys.values()]), tuple([form for _, form in keys.values()]))
-    place = {key: number for number, key in enumerate(whole.keys)}
-    where = {number: (b, row) for b, (_, ns) in enumerate(whole.blocks()) for row, number in enumerate(ns)}
-    masks, blocks = [], []
-    for kind in kinds:
-        masks.append(_rows([place[key] for key in kind.keys]))
-        targets = []
-        for _, numbers in kind.blocks():
-            found = [where[place[kind.keys[number]]] for number in numbers]
-            targets.append((found[0][0], _rows([row for _, row in found])))
-        blocks.append(targets)
-    return _Plan(whole, masks, blocks)
-
-
-def _rows(numbers: list[int]) -> Any:
-    """Return numbers as a slice if they are one, which numpy is faster with, else as a column of indices."""
-    if numbers == list(range(numbers[0], numbers[0] + len(numbers))):
-        return slice(numbers[0], numbers[0] + len(numbers))
-    return np.array(numbers)[:, None]
-
-
-def _join(parts: list[Columns], plan: _Plan, count: int) -> dict[str, Any]:
+def _join(tables: list[Table], plan: _Plan, count: int) -> dict[str, Any]:
+    """Put tables side by side. Keys come as slots have them first, as if one slot after the other were added."""
     whole = plan.whole
-    blocks = [np.zeros((len(ns), count, *shape), dtype) for (dtype, shape), ns in whole.blocks()]
+    blocks = [np.zeros((len(numbers), count, *shape), dtype) for (dtype, shape), numbers in whole.blocks()]
     masks = np.zeros((len(whole.keys), count), np.bool_)
-    for part, mask, targets in zip(parts, plan.masks, plan.blocks, strict=True):
-        slots: Any = part.slots
-        if isinstance(slots, range):
-            slots = slice(slots.start, slots.stop)
-        masks[_index(mask, slots)] = True
-        for (number, rows), block in zip(targets, part.blocks, strict=True):
-            blocks[number][_index(rows, slots)] = block
+    for table, rows in zip(tables, plan.rows, strict=True):
+        span = slice(table.first, table.first + table.count)
+        masks[rows.of_mask, span] = True if table.mask is None else table.mask
+        for (number, of_block), block in zip(rows.of_blocks, table.blocks, strict=True):
+            blocks[number][of_block, span] = block
     columns: list[Any] = [None] * len(whole.keys)
     for (_, numbers), block in zip(whole.blocks(), blocks, strict=True):
         for number, column in zip(numbers, block, strict=True):
@@ -254,11 +284,6 @@ def _join(parts: list[Columns], plan: _Plan, count: int) -> dict[str, Any]:
         infos[key] = column
         infos[f"_{key}"] = mask
     return infos
-
-
-def _index(rows: Any, slots: Any) -> tuple[Any, Any]:
-    # A column of rows spans a grid with a list of slots; with a slice of them it has to be a plain list itself.
-    return (rows[:, 0], slots) if isinstance(slots, slice) and not isinstance(rows, slice) else (rows, slots)
 
 
 def add_info(infos: dict[str, Any], info: dict[str, Any], i: int, count: int) -> None:

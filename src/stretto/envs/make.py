@@ -254,7 +254,7 @@ def _state(crew: Crew, built: Built, count: int, replay_limit: int, mode: Autore
     fields, size = lay_out(array_shapes(observations, actions, count))
     crew.arena.allocate(size)
     state.buffers = Buffers.of(crew.arena.view(fields), len(observations.fixed))
-    crew.attach(Attach(fields if shared else None, count), state)
+    crew.attach(Attach(fields if shared else None, count), state, state.buffers.board if shared else None)
     return state
 
 

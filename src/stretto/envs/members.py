@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from stretto.envs.messages import Restored, SlotPlan, Step
+from stretto.envs.board import Board
+from stretto.envs.layout import Array
+from stretto.envs.messages import Extras, Restored, SlotPlan, Step
 from stretto.envs.service import GroupFactory
 from stretto.errors import Place, StrettoError
 from stretto.workers.base import Output, Worker
+from stretto.workers.control import INFOS
 
 Issue = Callable[[Worker], int]
 
@@ -52,7 +55,8 @@ class Request:
 class Member:
     """A share of the slots, and the worker that has it now.
 
-    `values` and `outputs` came by mail, and wait until their request counts as answered. Where there is no worker, the
+    `values` and `outputs` came by mail, and wait until their request counts as answered. On the `board`, which has the
+    `room` of these slots, a worker that shares memory lays the infos of a step. Where there is no worker, the
     next request brings a new one (which restores the slots, unless `lost_because` has a reason); if there is an `error`,
     that is what requests get, and only `Crew.recover` brings a new worker.
     """
@@ -66,6 +70,8 @@ class Member:
     requests: deque[Request] = field(default_factory=deque)
     values: dict[int, Any] = field(default_factory=dict)
     outputs: list[Output] = field(default_factory=list)
+    room: Array | None = None
+    board: Board | None = None
     built: bool = False
     error: StrettoError | None = None
     lost_because: str | None = None
@@ -76,6 +82,16 @@ class Member:
     @property
     def slots(self) -> range:
         return range(self.first, self.first + self.count)
+
+    def take_value(self, number: int) -> Any:
+        """Return what request `number` was answered with: what came by mail, and what lies on the board."""
+        value = self.values.pop(number, None)
+        if self.board is not None and self.worker is not None:
+            table = self.board.table(self.worker.words[INFOS], number)
+            if table is not None:
+                value = value or Extras()
+                value.infos = table
+        return value
 
 
 class Memory(Protocol):

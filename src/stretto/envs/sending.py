@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from stretto.envs.infos import Packed
+from stretto.envs.infos import Table
 from stretto.envs.layout import SpaceLayout
 from stretto.envs.messages import Extras
 from stretto.workers.base import Reply
@@ -35,7 +35,7 @@ class BlamingMail:
 
 def parts_of(extras: Extras, observations: SpaceLayout) -> Iterator[tuple[int, str, Any]]:
     """Yield all that may not be picklable in what a reset or a step has to say: slot, name and value."""
-    if not isinstance(extras.infos, Packed):
+    if not isinstance(extras.infos, Table):
         for slot, info in extras.infos or ():
             yield slot, "info", info
     for leaf, slot, value in extras.objects:

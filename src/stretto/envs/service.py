@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from stretto.envs import messages
+from stretto.envs.board import BOARD_BYTES, Board
 from stretto.envs.group import EnvGroup, Rows
+from stretto.envs.infos import Table
 from stretto.envs.layout import Array, SpaceLayout
 from stretto.envs.messages import Attach, Built, Extras
 from stretto.envs.restoring import Restorer
@@ -17,7 +19,7 @@ from stretto.envs.sending import BlamingMail, parts_of, unpicklable
 from stretto.envs.slot import GroupSettings, Maker
 from stretto.errors import InvalidOutput
 from stretto.workers.base import Port, Start
-from stretto.workers.control import BEAT, POSITION
+from stretto.workers.control import BEAT, INFOS, POSITION
 
 STEP_ALL = 0
 """Signal: step every world; `STEP_ALL + buffer`. A step of one world is `2 * (i + 1) + buffer`."""
@@ -40,10 +42,10 @@ class GroupFactory:
 def array_shapes(
     observations: SpaceLayout, actions: SpaceLayout, count: int
 ) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Return the arrays of `count` slots: twice observations, rewards and both flags, then the actions."""
+    """Return the arrays of `count` slots: twice observations, rewards and both flags, then the actions, and a board."""
     flag = np.dtype(np.bool_)
     once = [*observations.shapes(count), ((count,), np.dtype(np.float64)), ((count,), flag), ((count,), flag)]
-    return once * BUFFERS + actions.shapes(count)
+    return [*once * BUFFERS, *actions.shapes(count), ((count, BOARD_BYTES), np.dtype(np.uint8))]
 
 
 @dataclass(slots=True)
@@ -55,6 +57,7 @@ class Buffers:
     terminated: list[Array]
     truncated: list[Array]
     actions: list[Array]
+    board: Array | None = None
 
     @classmethod
     def of(cls, arrays: list[Array], leaves: int) -> Buffers:
@@ -65,7 +68,8 @@ class Buffers:
             rewards=[s[leaves] for s in sets],
             terminated=[s[leaves + 1] for s in sets],
             truncated=[s[leaves + 2] for s in sets],
-            actions=arrays[BUFFERS * size :],
+            actions=arrays[BUFFERS * size : -1],
+            board=arrays[-1],
         )
 
     def part(self, first: int, count: int) -> Buffers:
@@ -77,6 +81,7 @@ class Buffers:
             terminated=[a[span] for a in self.terminated],
             truncated=[a[span] for a in self.truncated],
             actions=[a[span] for a in self.actions],
+            board=None if self.board is None else self.board[span],
         )
 
 
@@ -99,6 +104,7 @@ class GroupService:
         ] == [((), ())]
         self._rows: list[Rows] = []
         self._buffers: Buffers | None = None
+        self._board: Board | None = None
         self._shared = True
         self._loose: list[list[Any]] = [[None] * len(makers) for _ in self._observations.loose]
         self._changed: list[tuple[int, int, Any]] = []
@@ -148,6 +154,8 @@ class GroupService:
         if code < BUFFERS:
             actions = self._take_actions(slice(None))
             extras = group.step(group.everyone, actions, self._rows[buffer])
+            if extras is not None and self._board is not None:
+                extras = self._lay_down(extras, self._board)
         else:
             i = (code >> 1) - 1
             extras = group.step([i], self._take_actions(slice(i, i + 1)), self._rows[buffer])
@@ -155,6 +163,17 @@ class GroupService:
             extras = extras or Extras()
             extras.objects, self._changed = self._changed, []
         return extras
+
+    def _lay_down(self, extras: Extras, board: Board) -> Extras | None:
+        """Lay infos on the board if they fit; return what is left to be sent."""
+        if isinstance(extras.infos, Table):
+            laid = board.put(extras.infos, self._port.serving)
+            if isinstance(laid, int):
+                self._port.words[INFOS] = laid
+                extras.infos = None
+            else:
+                extras.infos = laid
+        return extras if extras.infos is not None or extras.origins else None
 
     def _blame(self, answer: object, error: Exception) -> None:
         """Find out which slot's part of an answer cannot be sent, and be at that slot."""
@@ -216,6 +235,8 @@ class GroupService:
         else:
             arrays = self._port.arena.view(message.fields)
             self._buffers = Buffers.of(arrays, leaves).part(group.first, group.count)
+            if self._port.crosses_processes and self._buffers.board is not None:
+                self._board = Board(group.first, self._buffers.board)
         b = self._buffers
         self._rows = [
             Rows.of(

@@ -11,6 +11,7 @@ a lock, so a side that dies leaves nothing locked.
            8 DONE           requests answered so far                     worker
            9 WORKER_ASLEEP  the worker sleeps, or is about to            worker
           10 MAIL           frames sent so far                           worker
+          11 INFOS          what lies beside the arrays, and for whom    worker
           16 POSITION       what it is at                                worker
           17 BEAT           signs of life while it is long at one thing  worker
           24 ...            the ring of codes                            caller
@@ -27,7 +28,7 @@ import platform
 import threading
 
 HEAD, CALLER_ASLEEP, TRACING = 0, 1, 2
-DONE, WORKER_ASLEEP, MAIL = 8, 9, 10
+DONE, WORKER_ASLEEP, MAIL, INFOS = 8, 9, 10, 11
 POSITION, BEAT = 16, 17
 RING = 24
 

@@ -29,7 +29,8 @@ class Sent:
     __slots__ = ()
 
     def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
-        return type(self), tuple([getattr(self, name) for name in self.__slots__])
+        names: tuple[str, ...] = self.__slots__
+        return type(self), tuple([getattr(self, name) for name in names])
 
 
 class Disconnected(Exception):

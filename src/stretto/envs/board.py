@@ -1,0 +1,94 @@
+"""Board: shared memory on which a worker lays the infos of a step, so that no mail is needed for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stretto.envs.infos import Array, Infos, Kind, Table
+
+BOARD_BYTES = 256
+"""The room of a slot: about 28 numbers, each with a byte that says whether it is there."""
+
+_MOST_KINDS = 100
+_WHOLE = 1 << 7
+_REQUEST_BITS = 8
+
+
+class Board:
+    """The room of the slots from `first` on, seen by their worker or by the caller.
+
+    Each kind of infos is sent by mail when it is first met, with a number; from then on its tables lie here, and one
+    word says to which request they belong and of which kind they are.
+    """
+
+    def __init__(self, first: int, room: Array) -> None:
+        self._first, self._count = first, len(room)
+        self._room = room.reshape(-1)
+        self._numbers: dict[Kind, int] = {}
+        self._kinds: dict[int, tuple[Kind, list[Array], Array]] = {}
+
+    # ---- the worker's side ----
+
+    def put(self, table: Table, request: int) -> int | Table:
+        """Lay a table down and return the word that says so; a table that has to be sent comes back, with its number."""
+        number = self._numbers.get(table.kind)
+        if number is None:
+            if len(self._numbers) >= _MOST_KINDS or self._size(table.kind) > len(self._room):
+                return table
+            number = self._numbers[table.kind] = len(self._numbers) + 1
+            self._learn(number, table.kind)
+            return Table(table.first, table.kind, table.blocks, table.mask, number)
+        if table.count != self._count:
+            return table
+        _, blocks, mask = self._kinds[number]
+        for target, block in zip(blocks, table.blocks, strict=True):
+            target[...] = block
+        if table.mask is None:
+            return request << _REQUEST_BITS | _WHOLE | number
+        mask[...] = table.mask
+        return request << _REQUEST_BITS | number
+
+    def _size(self, kind: Kind) -> int:
+        sizes = [len(numbers) * _bytes(form) for form, numbers in kind.blocks()]
+        return self._count * (sum(sizes) + len(kind.keys))
+
+    # ---- the caller's side ----
+
+    def learn_from(self, infos: Infos) -> None:
+        """Take note of a kind's number, if infos that came by mail have one."""
+        if isinstance(infos, Table) and infos.number:
+            self._learn(infos.number, infos.kind)
+
+    def _learn(self, number: int, kind: Kind) -> None:
+        blocks, offset = [], 0
+        # The largest numbers first: then all are aligned.
+        forms = [(form, len(numbers)) for form, numbers in kind.blocks()]
+        order = sorted(range(len(forms)), key=lambda n: -np.dtype(forms[n][0][0]).itemsize)
+        views: dict[int, Array] = {}
+        for n in order:
+            (dtype, shape), rows = forms[n]
+            views[n] = self._view((rows, self._count, *shape), dtype, offset)
+            offset += views[n].nbytes
+        blocks = [views[n] for n in range(len(forms))]
+        self._kinds[number] = kind, blocks, self._view((len(kind.keys), self._count), np.bool_, offset)
+
+    def _view(self, shape: tuple[int, ...], dtype: Any, offset: int) -> Array:
+        return np.ndarray(shape, dtype, self._room.data, offset)
+
+    def table(self, word: int, request: int) -> Table | None:
+        """Return the table that a word speaks of if it belongs to a request; it is there until the next one is made."""
+        if not speaks_of(word, request):
+            return None
+        kind, blocks, mask = self._kinds[word & (_WHOLE - 1)]
+        return Table(self._first, kind, blocks, None if word & _WHOLE else mask)
+
+
+def speaks_of(word: int, request: int) -> bool:
+    """Whether a word says that a request's infos lie on the board."""
+    return word >> _REQUEST_BITS == request
+
+
+def _bytes(form: tuple[str, tuple[int, ...]]) -> int:
+    return int(np.dtype(form[0]).itemsize * np.prod(form[1], dtype=np.int64))
