@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import multiprocessing
 import os
 import platform
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -43,6 +45,50 @@ class OtherPrograms:
             with contextlib.suppress(psutil.NoSuchProcess):
                 total += sum(process.cpu_times()[:2])
         return total
+
+
+class CoreProbes:
+    """Tells how fast each core is just now: on a machine shared with others that is what they leave of it.
+
+    A process sits on each core and sleeps until it is asked; then all count for a moment, at the same time.
+    """
+
+    SECONDS = 0.003
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("fork")
+        self._ends = []
+        for core in sorted(os.sched_getaffinity(0)):
+            ours, theirs = context.Pipe()
+            context.Process(target=self._serve, args=(core, theirs), daemon=True).start()
+            self._ends.append(ours)
+
+    def _serve(self, core: int, end: Any) -> None:
+        os.sched_setaffinity(0, {core})
+        with contextlib.suppress(EOFError, KeyboardInterrupt):
+            while True:
+                end.recv()
+                self._count(self.SECONDS / 3)  # a core that has slept takes a moment
+                end.send(self._count(self.SECONDS) / self.SECONDS)
+
+    @staticmethod
+    def _count(seconds: float) -> int:
+        clock, count = time.perf_counter, 0
+        until = clock() + seconds
+        while clock() < until:
+            for _ in range(50):
+                count += 1
+        return count
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the probes themselves."""
+        return psutil.Process().children()
+
+    def slowest(self) -> float:
+        """Return what the slowest core counts in a second."""
+        for end in self._ends:
+            end.send(None)
+        return min(end.recv() for end in self._ends)
 
 
 def load_warning() -> str | None:

@@ -1,8 +1,13 @@
 """Steps a second of a plain loop, of Stretto and of its peers, on six worlds: python benchmarks/vector_envs.py
 
 Every contestant lives in a process of its own and sleeps while others are measured. Rounds are interleaved: in each,
-all contestants have a turn with and without work in the caller between steps, and each is compared with the plain
-loop of the same round. The table has medians of these ratios. Real steps are counted: one that only resets is none.
+all contestants have a turn with and without work in the caller between steps. The plain loop has one before and after
+each of them, because the machine may be twice as fast a second later, and what is compared is with the mean of those
+two. The table has medians of these ratios. Real steps are counted: one that only resets is none.
+
+Where a machine is shared with others, its cores are at full speed only now and then. Before and after every turn a
+probe on each core counts for 3 ms; the column "idle" has only those turns in which all cores were at full speed both
+times. Which those are does not depend on how a contestant did.
 Progress goes to stderr. --help lists the options.
 """
 
@@ -20,21 +25,25 @@ from statistics import median, quantiles
 
 from contestants import AUTO, AUTO_COPY, ENTRIES, LIMIT, LOCKSTEP, PLAIN
 from hosts import Host, HostFailed
-from machine import OtherPrograms, describe
+from machine import CoreProbes, OtherPrograms, describe
 from worlds import WORLDS
 
 from stretto.budget import available_cores
 
 WORK_SECONDS = (0.0, 200e-6)
+IDLE_SHARE, LEAST_IDLE_TURNS = 0.88, 5
+WARM_UP_SECONDS = 1.0
 INSTALL = "pip install stable-baselines3 tianshou torchrl minigrid mujoco torch==2.13.0"
 PACKAGES = ("stretto", "gymnasium", "numpy", "stable-baselines3", "tianshou", "torchrl", "mujoco", "minigrid")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One contestant on one world: its rates by round, beside those of the plain loop in the same rounds.
+    """One contestant on one world: its rates by round, and their ratios to the plain loop just before and after.
 
-    `at_best` compares the two while nothing disturbs either: the quickest tenth of the steps, in the quickest rounds.
+    `idle` is the ratio of medians over those turns in which the cores were at full speed, `idle_turns` how many the
+    contestant had of them. `at_best` compares the two while nothing disturbs either: the quickest tenth of the steps,
+    in the quickest rounds.
     """
 
     world: str
@@ -42,6 +51,8 @@ class Cell:
     work_seconds: float
     rates: list[float]
     ratios: list[float]
+    idle: float | None
+    idle_turns: int
     at_best: float
 
     @property
@@ -63,57 +74,98 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """All about one world: its cells, who could not run, what each of ours chose, and the cores that others used."""
+class Turn:
+    """One contestant's turn: how fast the cores were; by kind of work, its rate, its seconds a step while undisturbed,
+    and ratios to others.
+    """
 
-    cells: list[Cell]
+    speed: float
+    rates: list[float]
+    quick: list[float]
+    ratios: list[float]
+
+    def beside(self, before: Turn, after: Turn) -> Turn:
+        """Compare with the turns just before and after."""
+        plain = [(one + other) / 2 for one, other in zip(before.rates, after.rates, strict=True)]
+        ratios = [rate / base for rate, base in zip(self.rates, plain, strict=True)]
+        return Turn(self.speed, self.rates, self.quick, ratios)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All about one world: everybody's turns, who could not run, what each of ours chose, what cores others used."""
+
+    turns: dict[str, list[Turn]]
     skipped: list[Skipped]
     choices: dict[str, str]
     busy_cores: float
 
 
-def measure_world(world: str, names: list[str], options: argparse.Namespace) -> Outcome:
+def measure_world(world: str, names: list[str], options: argparse.Namespace, probes: CoreProbes) -> Outcome:
     """Run all rounds on one world."""
     with contextlib.ExitStack() as stack:
         hosts, skipped, choices = _build(world, names, options, stack)
         say(f"{world}: while idle, the contestants together use {100 * _idle_share(hosts):.1f}% of a core")
-        others = OtherPrograms([process for host in hosts.values() for process in host.processes()])
-        rates: dict[tuple[str, float], list[float]] = {(name, work): [] for name in hosts for work in WORK_SECONDS}
-        quick: dict[tuple[str, float], list[float]] = {key: [] for key in rates}
+        ours = [process for host in hosts.values() for process in host.processes()]
+        others = OtherPrograms([*ours, *probes.processes()])
+        turns: dict[str, list[Turn]] = {name: [] for name in hosts}
         for number in range(options.rounds + 1):  # the first one warms up, and does not count
-            seconds = options.seconds if number else options.seconds / 2
+            seconds = options.seconds if number else WARM_UP_SECONDS
+            before = _turn(hosts[PLAIN], seconds, options, probes) if PLAIN in hosts else None
             shift = number % len(names)
             for name in [*names[shift:], *names[:shift]]:
-                if name not in hosts:
+                if name not in hosts or before is None or name == PLAIN:
                     continue
                 try:
-                    for work in WORK_SECONDS:
-                        reply = hosts[name].run(seconds, work, 10 * seconds + options.patience)
-                        if number:
-                            rates[name, work].append(reply["steps"] / reply["seconds"])
-                            quick[name, work].append(reply["quick"])
+                    turn = _turn(hosts[name], seconds, options, probes)
                 except HostFailed as error:
                     skipped.append(Skipped(world, name, str(error)))
                     hosts.pop(name).close()
+                    del turns[name]
                     say(f"{world}: {name} is out, {error}")
+                    continue
+                after = _turn(hosts[PLAIN], seconds, options, probes)
+                if number:
+                    turns[name].append(turn.beside(before, after))
+                    turns[PLAIN].append(after.beside(after, after))
+                before = after
             say(f"{world}: {'warm-up' if not number else f'round {number} of {options.rounds}'} done")
         busy = others.cores()
         say(f"{world}: other programs used {busy:.2f} cores meanwhile")
-    if PLAIN not in hosts:
-        return Outcome([], skipped, choices, busy)
-    cells = [
-        Cell(
-            world,
-            name,
-            work,
-            rates[name, work],
-            _paired(rates[name, work], rates[PLAIN, work]),
-            _low(quick[PLAIN, work]) / _low(quick[name, work]),
-        )
-        for name in hosts
-        for work in WORK_SECONDS
-    ]
-    return Outcome(cells, skipped, choices, busy)
+    return Outcome(turns, skipped, choices, busy)
+
+
+def _turn(host: Host, seconds: float, options: argparse.Namespace, probes: CoreProbes) -> Turn:
+    before = probes.slowest()
+    replies = [host.run(seconds, work, 10 * seconds + options.patience) for work in WORK_SECONDS]
+    speed = min(before, probes.slowest())
+    rates = [reply["steps"] / reply["seconds"] for reply in replies]
+    return Turn(speed, rates, [reply["quick"] for reply in replies], [])
+
+
+def cells_of(world: str, outcome: Outcome, full_speed: float) -> list[Cell]:
+    """Return what the table shows of a world; `full_speed` is what a probe counts on a core that nobody else uses."""
+    plain = outcome.turns.get(PLAIN)
+    if not plain:
+        return []
+    cells = []
+    for name, turns in outcome.turns.items():
+        for n, work in enumerate(WORK_SECONDS):
+            idle = [turn.rates[n] for turn in turns if turn.speed > IDLE_SHARE * full_speed]
+            idle_plain = [turn.rates[n] for turn in plain if turn.speed > IDLE_SHARE * full_speed]
+            cells.append(
+                Cell(
+                    world,
+                    name,
+                    work,
+                    [turn.rates[n] for turn in turns],
+                    [turn.ratios[n] for turn in turns],
+                    median(idle) / median(idle_plain) if idle and idle_plain else None,
+                    min(len(idle), len(idle_plain)),
+                    _low([turn.quick[n] for turn in plain]) / _low([turn.quick[n] for turn in turns]),
+                )
+            )
+    return cells
 
 
 def _build(
@@ -153,15 +205,11 @@ def _low(values: list[float]) -> float:
     return sorted(values)[len(values) // 10]
 
 
-def _paired(rates: list[float], plain: list[float]) -> list[float]:
-    return [rate / base for rate, base in zip(rates, plain, strict=True)]
-
-
 def print_table(cells: list[Cell], cores: int) -> None:
     """Print one line a contestant and world: both cells side by side."""
     by_key = {(cell.world, cell.contestant, cell.work_seconds): cell for cell in cells}
-    print(f"{'':36}  {'no work in the caller':^37}  {'200 µs of it after each step':^37}")
-    head = f"{'steps/s':>9} {'x plain':>13} {'share':>5} {'at best':>7}"
+    print(f"{'':36}  {'no work in the caller':^48}  {'200 µs of it after each step':^48}")
+    head = f"{'steps/s':>9} {'x plain':>13} {'share':>5} {'idle':>10} {'at best':>7}"
     print(f"{'world':14}{'contestant':22}  {head}  {head}")
     world = None
     for cell in cells:
@@ -170,13 +218,14 @@ def print_table(cells: list[Cell], cores: int) -> None:
         both = [by_key[cell.world, cell.contestant, work] for work in WORK_SECONDS]
         figures = "  ".join(
             f"{median(one.rates):9,.0f} {median(one.ratios):6.2f} ±{one.spread:5.2f} {median(one.ratios) / cores:5.0%} "
-            f"{one.at_best:7.2f}"
+            f"{_idle(one):>10} {one.at_best:7.2f}"
             for one in both
         )
         print(f"{cell.world if cell.world != world else '':14}{cell.contestant:22}  {figures}")
         world = cell.world
-    print("\nx plain: median of the ratios to the plain loop in the same round, ± half their interquartile range")
+    print("\nx plain: median of the ratios to the plain loop just before and after, ± half their interquartile range")
     print(f"share: of {cores} cores x plain loop; '{AUTO_COPY}' has copy=True, the others overwrite batches")
+    print("idle: x plain in the turns before and after which all cores were at full speed (how many of them)")
     print(
         "at best: x plain while nothing disturbs: the quickest tenth of the steps, in the quickest tenth of the rounds"
     )
@@ -184,8 +233,15 @@ def print_table(cells: list[Cell], cores: int) -> None:
     print("others after every step: the most that stepping all worlds together can give on this machine")
 
 
+def _idle(cell: Cell) -> str:
+    return "-" if cell.idle is None else f"{cell.idle:.2f} ({cell.idle_turns:2})"
+
+
 def print_bars(cells: list[Cell], num_envs: int) -> bool:
-    """Print whether `auto` is as fast as it must be; return whether it is everywhere."""
+    """Print whether `auto` is as fast as it must be; return whether it is everywhere.
+
+    The bars are for idle cores: where there were enough turns with such, these count.
+    """
     print(f"\nWhat auto must reach, on 2 otherwise idle cores, with {num_envs} environments:")
     rates = {c.world: median(c.rates) for c in cells if c.contestant == PLAIN and not c.work_seconds}
     met_all = True
@@ -196,12 +252,14 @@ def print_bars(cells: list[Cell], num_envs: int) -> bool:
         least = WORLDS[cell.world].least_ratio or (1.8 if step_seconds >= 30e-6 else 0.95)
         if cell.work_seconds:
             least = 0.95  # never slower than the plain loop
-        ratio = median(cell.ratios)
+        idle = cell.idle if cell.idle_turns >= LEAST_IDLE_TURNS else None
+        ratio = median(cell.ratios) if idle is None else idle
         met_all &= ratio >= least
         work = ", 200 µs of work" if cell.work_seconds else ""
+        when = "over all turns" if idle is None else f"idle; over all turns {median(cell.ratios):.2f}"
         print(
             f"  {'met   ' if ratio >= least else 'MISSED'} {ratio:5.2f} >= {least:.2f}  "
-            f"{cell.world} ({step_seconds * 1e6:.0f} µs a step{work}), {cell.contestant}"
+            f"{cell.world} ({step_seconds * 1e6:.0f} µs a step{work}), {cell.contestant} ({when})"
         )
     return met_all
 
@@ -233,8 +291,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--num-envs", "--envs", type=int, default=64, help="environments of each contestant (default: 64)")
-    add("--rounds", type=int, default=21, help="rounds that count (default: 21)")
-    add("--seconds", type=float, default=0.2, help="seconds a contestant, world and kind of work (default: 0.2)")
+    add("--rounds", type=int, default=41, help="rounds that count (default: 41)")
+    add("--seconds", type=float, default=0.05, help="seconds a contestant, world and kind of work (default: 0.05)")
     names = {"nargs": "+", "metavar": "NAME"}
     add("--worlds", choices=list(WORLDS), default=list(WORLDS), help=", ".join(WORLDS), **names)
     add("--contestants", choices=list(ENTRIES), default=list(ENTRIES), help=", ".join(ENTRIES), **names)
@@ -249,8 +307,11 @@ def main() -> None:
     options = parse()
     worlds, names = present(options)
     machine, cores = describe(*PACKAGES), available_cores()
-    outcomes = {world: measure_world(world, names, options) for world in worlds}
-    cells = [cell for outcome in outcomes.values() for cell in outcome.cells]
+    probes = CoreProbes()
+    outcomes = {world: measure_world(world, names, options, probes) for world in worlds}
+    speeds = sorted(turn.speed for outcome in outcomes.values() for some in outcome.turns.values() for turn in some)
+    full_speed = speeds[-max(1, len(speeds) // 100)] if speeds else 0.0
+    cells = [cell for world, outcome in outcomes.items() for cell in cells_of(world, outcome, full_speed)]
     print(f"{machine}; {options.num_envs} environments, {options.rounds} rounds of {options.seconds:g} s\n")
     print_table(cells, cores)
     for world, outcome in outcomes.items():
@@ -264,7 +325,8 @@ def main() -> None:
     print(f"Other programs used up to {busy:.2f} of {cores} cores meanwhile{noisy}.")
     if options.json:
         worlds_found = {world: asdict(outcome) for world, outcome in outcomes.items()}
-        record = {"machine": machine, "cores": cores, "all_met": met, "worlds": worlds_found}
+        shown = [asdict(cell) for cell in cells]
+        record = {"machine": machine, "cores": cores, "all_met": met, "cells": shown, "worlds": worlds_found}
         options.json.write_text(json.dumps(record, indent=1))
 
 

@@ -30,6 +30,7 @@ class ActionGate:
         self._rules = [_rule(leaf) for leaf in layout.fixed]
         leaves = layout.leaves
         self._only = leaves[0] if len(leaves) == 1 and leaves[0].fixed and not leaves[0].path else None
+        self._shape: tuple[int, ...] = ()  # of the last batch that was right
 
     def admit(self, actions: Any, slots: Sequence[int]) -> list[Any]:
         """Return the actions of `slots`, copied: an array a leaf, or an action a slot where leaves have no fixed size.
@@ -40,7 +41,9 @@ class ActionGate:
         leaf = self._only
         if leaf is not None and type(actions) is np.ndarray and actions.dtype is leaf.dtype:
             array = actions.copy()  # the common case, with nothing around it: it stands in every step
-            if array.shape == (len(slots), *leaf.shape):
+            shape = array.shape
+            if (shape == self._shape and shape[0] == len(slots)) or shape == (len(slots), *leaf.shape):
+                self._shape = shape
                 self._rules[0](array, slots)
                 return [array]
         return self._admit_rows(actions, slots) if self._layout.loose else self._admit_arrays(actions, slots)

@@ -9,6 +9,7 @@ from typing import Any
 from stretto import trace
 from stretto.budget import NativeThreads
 from stretto.envs.board import Board, speaks_of
+from stretto.envs.layout import Array
 from stretto.envs.members import (
     Issue,
     Limits,
@@ -21,7 +22,6 @@ from stretto.envs.members import (
     not_again,
     sender,
 )
-from stretto.envs.layout import Array
 from stretto.envs.messages import Attach, Describe, Extras
 from stretto.envs.service import GroupFactory
 from stretto.errors import Place, ResetNeeded, StrettoError

@@ -33,7 +33,7 @@ EXCHANGE_SECONDS = 45e-6
 MESSAGE_SECONDS = 40e-6
 """What it costs more when observations have parts that travel by mail."""
 
-RELIEF_SECONDS = 30e-6
+RELIEF_SECONDS = 20e-6
 """What the caller does while the others already step their worlds, and is spared in worlds of its own."""
 
 LEAST_GAIN = 1.15

@@ -160,8 +160,7 @@ class Slot:
 
     def _watch_time(self, left: int) -> None:
         self.ends = ends = self._clock.now + left
-        if ends < self._clock.alarm:
-            self._clock.alarm = ends
+        self._clock.alarm = min(self._clock.alarm, ends)
 
     def count(self) -> None:
         """Tell the wrapper how many steps the episode has had."""

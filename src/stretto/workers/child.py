@@ -109,7 +109,6 @@ def _take_over(around: Surroundings) -> None:
 
 def _waiting(spin_seconds: float, mail_fd: int) -> Callable[[Port, int], int]:
     """Return how this worker waits for requests: a short spin where a core is spare, then a sleep."""
-
     clock, began = time.perf_counter, time.perf_counter()
 
     def wait(port: Port, answered: int) -> int:
