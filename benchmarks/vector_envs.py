@@ -291,8 +291,8 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--num-envs", "--envs", type=int, default=64, help="environments of each contestant (default: 64)")
-    add("--rounds", type=int, default=41, help="rounds that count (default: 41)")
-    add("--seconds", type=float, default=0.05, help="seconds a contestant, world and kind of work (default: 0.05)")
+    add("--rounds", type=int, default=15, help="rounds that count (default: 15)")
+    add("--seconds", type=float, default=0.2, help="seconds a contestant, world and kind of work (default: 0.2)")
     names = {"nargs": "+", "metavar": "NAME"}
     add("--worlds", choices=list(WORLDS), default=list(WORLDS), help=", ".join(WORLDS), **names)
     add("--contestants", choices=list(ENTRIES), default=list(ENTRIES), help=", ".join(ENTRIES), **names)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from functools import partial
 
 import gymnasium
@@ -147,6 +149,28 @@ def test_steps_that_somebody_else_makes_count_as_well(backend):
         assert elapsed(envs) == [50, 50]
         flags = [envs.step(np.zeros(2, int)).truncations.tolist() for _ in range(10)]
         assert flags == [[False, False]] * 9 + [[True, True]]
+
+
+def test_a_limit_of_time_is_kept_when_a_worker_is_killed():
+    makers = [partial(made, 25 + 4 * i, 20 + 9 * i) for i in range(4)]
+    with (
+        stretto.make_vec(makers, 4, backend="serial") as calm,
+        stretto.make_vec(makers, 4, backend="process", workers=2, isolate=True) as envs,
+    ):
+        for vector in (calm, envs):
+            vector.reset(seed=0)
+        cuts = 0
+        for step in range(130):
+            if step in (3, 24, 26, 49, 77, 110):
+                os.kill(envs.worker_pids[step % 2], signal.SIGKILL)
+            one, other = calm.step(np.zeros(4, int)), envs.step(np.zeros(4, int))
+            for part, same in zip(one[:4], other[:4], strict=True):
+                np.testing.assert_array_equal(part, same)
+            cuts += int(one.truncations.sum())
+            if step % 9 == 0:
+                assert elapsed(calm) == elapsed(envs)
+        assert cuts > 5
+        assert envs.statistics().restarts == 6
 
 
 def change(env: gymnasium.Env) -> None:

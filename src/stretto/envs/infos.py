@@ -114,6 +114,8 @@ def pack(entries: list[Entry], span: range | None = None) -> Infos:
     if len(kinds) > 1 or len(entries) < len(span):
         zeros = [_zero(next(info[key] for info in kinds.values() if key in info)) for key in keys]
         mask = np.ones((len(keys), len(span)), np.bool_)
+        if any(tuple([key for key in keys if key in info]) != own for own, info in kinds.items()):
+            return entries  # a table has its keys in one order
         rows = _filled(entries, names, span, keys, zeros, mask)
     columns = list(zip(*rows, strict=True))
     kind = _kind_of(keys, columns)

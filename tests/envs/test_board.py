@@ -1,0 +1,139 @@
+"""Infos of numbers cross processes in shared memory, and nobody can tell."""
+
+from __future__ import annotations
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import stretto
+from stretto.envs.board import BOARD_BYTES, Board, speaks_of
+from stretto.envs.infos import Table, merge, pack
+from stretto.testing import check_same
+from stretto.workers.control import MAIL
+from tests.worlds import CountTo
+
+KEYS = {
+    "a": st.floats(width=32),
+    "b": st.integers(-(2**60), 2**60),
+    "c": st.booleans(),
+    "d": st.floats(width=32).map(np.float32),
+    "e": st.integers(0, 200).map(np.uint8),
+    "f": st.lists(st.floats(width=32), min_size=2, max_size=2).map(np.array),
+}
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.fixed_dictionaries({}, optional=KEYS), min_size=3, max_size=6))
+def test_what_is_laid_down_is_what_is_found(infos):
+    span = range(10, 10 + len(infos))
+    entries = [(slot, info) for slot, info in zip(span, infos, strict=True) if info]
+    table = pack(entries, span)
+    if not isinstance(table, Table):
+        return
+    room = np.zeros((len(infos), BOARD_BYTES), np.uint8)
+    worker, caller = Board(10, room), Board(10, room)
+    sent = worker.put(table, 1)
+    assert isinstance(sent, Table)  # its kind is new
+    caller.learn_from(sent)
+    word = worker.put(table, 2)
+    assert speaks_of(word, 2)
+    found = caller.table(word, 2)
+    check_same(merge([found], 20), merge([table], 20), "what was found and what was laid down")
+    check_same(found.entries(), entries, "the entries found and those laid down")
+
+
+def test_a_word_is_about_one_request_alone():
+    board = Board(0, np.zeros((2, BOARD_BYTES), np.uint8))
+    table = pack([(0, {"a": 1.0}), (1, {"a": 2.0})])
+    board.put(table, 7)
+    word = board.put(table, 8)
+    assert board.table(word, 7) is None
+    assert board.table(word, 8) is not None
+    assert board.table(0, 8) is None
+
+
+def test_what_does_not_fit_is_sent():
+    board = Board(0, np.zeros((2, BOARD_BYTES), np.uint8))
+    large = pack([(slot, {"a": np.zeros(100)}) for slot in range(2)])
+    assert board.put(large, 1) is large
+    assert board.put(large, 2) is large
+
+
+def test_there_may_be_more_kinds_than_numbers():
+    board = Board(0, np.zeros((1, BOARD_BYTES), np.uint8))
+    for repeated in (False, True):
+        for number in range(150):
+            table = pack([(0, {f"key {number}": 1.0})])
+            laid = board.put(table, 1)
+            assert isinstance(laid, int) == (repeated and number < 100)
+
+
+class Talks(CountTo):
+    """Says something else from step to step, and other things when it is reset."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], {"began": True, "b": 0}
+
+    def move(self, action):
+        step = self.steps
+        infos = [
+            {},
+            {"a": step / 3},
+            {"a": step / 3, "b": step, "c": np.float32(step)},
+            {"v": np.arange(3) * step, "b": step},
+            {"a": step / 3, "text": "as it is"},
+            {f"key {step}": step},
+            {"large": np.full(60, step, np.float64)},
+        ]
+        return *super().move(action)[:4], infos[(step * 5 + self.limit) % len(infos)]
+
+
+class Steady(CountTo):
+    """Says two numbers in every step, and one of them when it is reset."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], {"steps": 0}
+
+    def move(self, action):
+        return *super().move(action)[:4], {"steps": self.steps, "half": self.steps / 2}
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("kind", [Talks, Steady])
+def test_infos_are_equal_to_gymnasiums_whatever_worlds_say(kind, mode):
+    makers = [lambda limit=limit: kind(limit) for limit in (5, 9, 13, 40, 7, 11)]
+    plain = gymnasium.vector.SyncVectorEnv(makers, autoreset_mode=mode)
+    with stretto.make_vec(makers, 6, backend="process", workers=3, autoreset_mode=mode, isolate=True) as envs:
+        for vector in (envs, plain):
+            vector.reset(seed=0)
+        for _ in range(120):
+            ours, theirs = envs.step(np.ones(6, int)), plain.step(np.ones(6, int))
+            check_same(ours[4], theirs[4], "ours and Gymnasium's")
+            over = ours.terminations | ours.truncations
+            if mode is AutoresetMode.DISABLED and over.any():
+                for vector in (envs, plain):
+                    vector.reset(options={"reset_mask": over})
+
+
+def test_infos_of_a_step_that_were_kept_do_not_change():
+    with stretto.make_vec(Steady, 4, backend="process", workers=2, env_kwargs={"limit": 100}, copy=False) as envs:
+        envs.reset(seed=0)
+        kept = [envs.step(np.zeros(4, int))[4] for _ in range(6)]
+        assert [info["steps"].tolist() for info in kept] == [[step] * 4 for step in range(1, 7)]
+
+
+def test_once_their_kinds_are_known_infos_need_no_mail():
+    with stretto.make_vec(Steady, 8, backend="process", workers=2, env_kwargs={"limit": 7}, isolate=True) as envs:
+        envs.reset(seed=0)
+        for _ in range(60):
+            envs.step(np.zeros(8, int))
+        words = [worker.words for worker in envs._engine.crew.remote]
+        before = [int(w[MAIL]) for w in words]
+        for _ in range(30):
+            assert envs.step(np.zeros(8, int)).infos["_steps"].all()
+        # Points to restore from are sent, too, but not more than one a slot and second.
+        assert max(int(w[MAIL]) - sent for w, sent in zip(words, before, strict=True)) < 10
