@@ -22,6 +22,8 @@ REFUSED = {
     "too few": (spaces.Discrete(3), [0], r"shape \(2,\), one row for each slot, got shape \(1,\)"),
     "too many": (spaces.Discrete(3), [0, 0, 0], r"shape \(2,\)"),
     "one for all": (spaces.Discrete(3), 1, r"shape \(2,\)"),
+    "an array of no dimension": (spaces.Discrete(3), np.array(1), r"shape \(2,\)"),
+    "arrays, too many": (spaces.Discrete(3), np.array([0, 0, 0]), r"shape \(2,\)"),
     "one more dimension": (spaces.Discrete(3), [[0], [0]], r"shape \(2,\)"),
     "a ragged list": (spaces.Box(-1, 1, (2,)), [[0, 0], [0]], "shape"),
     "one of several too large": (spaces.MultiDiscrete([2, 3]), [[0, 0], [2, 0]], r"slot 1 must be in .*\[2 0\]"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import gymnasium
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 import stretto
 from stretto.envs.board import BOARD_BYTES, Board, speaks_of
 from stretto.envs.infos import Table, merge, pack
+from stretto.errors import InvalidOutput
 from stretto.testing import check_same
 from stretto.workers.control import MAIL
 from tests.worlds import CountTo
@@ -36,10 +39,10 @@ def test_what_is_laid_down_is_what_is_found(infos):
         return
     room = np.zeros((len(infos), BOARD_BYTES), np.uint8)
     worker, caller = Board(10, room), Board(10, room)
-    sent = worker.put(table, 1)
+    sent = worker.put(table, 1, known=0)
     assert isinstance(sent, Table)  # its kind is new
-    caller.learn_from(sent)
-    word = worker.put(table, 2)
+    known = caller.learn_from(sent, known=0)
+    word = worker.put(table, 2, known)
     assert speaks_of(word, 2)
     found = caller.table(word, 2)
     check_same(merge([found], 20), merge([table], 20), "what was found and what was laid down")
@@ -49,8 +52,9 @@ def test_what_is_laid_down_is_what_is_found(infos):
 def test_a_word_is_about_one_request_alone():
     board = Board(0, np.zeros((2, BOARD_BYTES), np.uint8))
     table = pack([(0, {"a": 1.0}), (1, {"a": 2.0})])
-    board.put(table, 7)
-    word = board.put(table, 8)
+    known = board.learn_from(board.put(table, 6, known=0), known=0)
+    board.put(table, 7, known)
+    word = board.put(table, 8, known)
     assert board.table(word, 7) is None
     assert board.table(word, 8) is not None
     assert board.table(0, 8) is None
@@ -59,17 +63,30 @@ def test_a_word_is_about_one_request_alone():
 def test_what_does_not_fit_is_sent():
     board = Board(0, np.zeros((2, BOARD_BYTES), np.uint8))
     large = pack([(slot, {"a": np.zeros(100)}) for slot in range(2)])
-    assert board.put(large, 1) is large
-    assert board.put(large, 2) is large
+    assert board.put(large, 1, known=0) is large
+    assert board.put(large, 2, known=0) is large
+
+
+def test_a_kind_is_sent_until_the_caller_knows_it():
+    board = Board(0, np.zeros((1, BOARD_BYTES), np.uint8))
+    table = pack([(0, {"a": 1.0})])
+    assert [board.put(table, request, known=0).number for request in (1, 2, 3)] == [1, 1, 1]
+    other = pack([(0, {"b": 1.0})])
+    known = board.learn_from(board.put(other, 4, known=0), known=0)
+    assert isinstance(board.put(other, 5, known), int)
+    assert isinstance(board.put(table, 5, known), Table)
 
 
 def test_there_may_be_more_kinds_than_numbers():
     board = Board(0, np.zeros((1, BOARD_BYTES), np.uint8))
+    known = 0
     for repeated in (False, True):
         for number in range(150):
             table = pack([(0, {f"key {number}": 1.0})])
-            laid = board.put(table, 1)
-            assert isinstance(laid, int) == (repeated and number < 100)
+            laid = board.put(table, 1, known)
+            assert isinstance(laid, int) == (repeated and number < 60)
+            if not isinstance(laid, int):
+                known = board.learn_from(laid, known)
 
 
 class Talks(CountTo):
@@ -137,3 +154,48 @@ def test_once_their_kinds_are_known_infos_need_no_mail():
             assert envs.step(np.zeros(8, int)).infos["_steps"].all()
         # Points to restore from are sent, too, but not more than one a slot and second.
         assert max(int(w[MAIL]) - sent for w, sent in zip(words, before, strict=True)) < 10
+
+
+class Anything(gymnasium.spaces.Space):
+    """A space of a kind that nobody knows."""
+
+    def __init__(self):
+        super().__init__((), None)
+
+    def contains(self, x):
+        return True
+
+
+class Slips(Steady):
+    """Observes, in the steps that it is told, something that cannot be pickled."""
+
+    def __init__(self, limit, slips):
+        super().__init__(limit)
+        self.slips = slips
+        self.observation_space = gymnasium.spaces.Dict({"n": gymnasium.spaces.Discrete(1000), "x": Anything()})
+        self.action_space = gymnasium.spaces.Discrete(4)
+
+    def see(self):
+        bad = self.steps in self.slips
+        self.slips = [step for step in self.slips if step != self.steps]
+        return {"n": self.steps, "x": threading.Lock() if bad else "fine"}
+
+
+@pytest.mark.parametrize("slips", [[1], [5], [1, 4]])
+def test_infos_of_a_step_that_failed_otherwise_hide_nothing(slips):
+    with stretto.make_vec(
+        Slips, 2, backend="process", workers=2, env_kwargs={"limit": 50, "slips": slips}, isolate=True
+    ) as envs:
+        for _ in slips:
+            envs.reset(seed=0)
+            with pytest.raises(InvalidOutput, match="must be picklable"):
+                for _ in range(10):
+                    envs.step(np.zeros(2, int))
+        envs.reset(seed=0)
+        seen = [envs.step(np.zeros(2, int)).infos["steps"].tolist() for _ in range(5)]
+        assert seen == [[step, step] for step in range(1, 6)]
+
+
+@pytest.mark.parametrize("infos", [{True: 1.0}, {1: 1.0}, {"t": np.timedelta64(3, "s")}])
+def test_unusual_keys_and_numbers_are_no_table(infos):
+    assert pack([(0, infos), (1, infos)]) == [(0, infos), (1, infos)]

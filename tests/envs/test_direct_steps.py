@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from functools import partial
 
 import gymnasium
@@ -149,6 +150,33 @@ def test_steps_that_somebody_else_makes_count_as_well(backend):
         assert elapsed(envs) == [50, 50]
         flags = [envs.step(np.zeros(2, int)).truncations.tolist() for _ in range(10)]
         assert flags == [[False, False]] * 9 + [[True, True]]
+
+
+def spend_and_fail(env: gymnasium.Env) -> None:
+    spend(env)
+    raise ValueError("on purpose")
+
+
+def test_steps_made_by_something_that_then_fails_count_as_well():
+    with stretto.make_vec(partial(made, 60), 2, backend="serial") as envs:
+        envs.reset(seed=0)
+        for _ in range(40):
+            envs.step(np.zeros(2, int))
+        with pytest.raises(ValueError, match="on purpose"):
+            envs.map(spend_and_fail)
+        assert elapsed(envs) == [50, 40]
+
+
+@pytest.mark.parametrize("most", [sys.maxsize, 1 << 62])
+def test_a_limit_that_stands_for_none_may_become_one(most):
+    with stretto.make_vec(partial(made, most), 2, backend="serial") as envs:
+        envs.reset(seed=0)
+        for _ in range(40):
+            envs.step(np.zeros(2, int))
+        assert elapsed(envs) == [40, 40]
+        envs.set_attr("_max_episode_steps", 45)
+        flags = [envs.step(np.zeros(2, int)).truncations.tolist() for _ in range(5)]
+        assert flags == [[False, False]] * 4 + [[True, True]]
 
 
 def test_a_limit_of_time_is_kept_when_a_worker_is_killed():

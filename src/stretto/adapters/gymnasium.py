@@ -14,6 +14,8 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from stretto.errors import UsageError
 
+_NO_LIMIT = 1 << 40
+
 Wrap = Callable[[Any], Any]
 StepFunction = Callable[[Any], tuple[Any, Any, Any, Any, dict[str, Any]]]
 
@@ -109,7 +111,7 @@ def direct(env: gymnasium.Env[Any, Any]) -> Direct:
     nothing to do once it has checked two steps, and a `TimeLimit`, which counts. A step of CartPole through them takes
     a tenth more. A wrapper of any other type is called as ever.
     """
-    limit = Limit(env) if isinstance(env, TimeLimit) and _as_made(env) else None
+    limit = Limit(env) if isinstance(env, TimeLimit) and _as_made(env) and _can_be_counted(env) else None
     inner: Any = env if limit is None else env.env  # type: ignore[attr-defined]
     while isinstance(inner, OrderEnforcing | PassiveEnvChecker) and _as_made(inner):
         if isinstance(inner, OrderEnforcing):
@@ -122,6 +124,12 @@ def direct(env: gymnasium.Env[Any, Any]) -> Direct:
     # Wrappers pass these on even where their own caller gave none, and a world may have other defaults.
     keywords = {} if inner is env else {"seed": None, "options": None}
     return Direct(inner.step, inner.reset, keywords, limit)
+
+
+def _can_be_counted(limit: Any) -> bool:
+    """Whether a limit is a number of steps, and not one that stands for none."""
+    most = limit._max_episode_steps  # noqa: SLF001
+    return type(most) is int and most < _NO_LIMIT
 
 
 def _as_made(wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> bool:

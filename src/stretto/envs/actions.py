@@ -30,7 +30,7 @@ class ActionGate:
         self._rules = [_rule(leaf) for leaf in layout.fixed]
         leaves = layout.leaves
         self._only = leaves[0] if len(leaves) == 1 and leaves[0].fixed and not leaves[0].path else None
-        self._shape: tuple[int, ...] = ()  # of the last batch that was right
+        self._shape: tuple[int, ...] | None = None  # of the last batch that was right
 
     def admit(self, actions: Any, slots: Sequence[int]) -> list[Any]:
         """Return the actions of `slots`, copied: an array a leaf, or an action a slot where leaves have no fixed size.

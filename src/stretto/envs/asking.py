@@ -29,7 +29,18 @@ from stretto.workers import watchdog
 from stretto.workers.arena import Arena
 from stretto.workers.backends import Backend
 from stretto.workers.base import Failure, Output, Reply, Spans, Worker
-from stretto.workers.control import BEAT, DONE, INFOS, MAIL, PLAIN_STORES_PUBLISH, POSITION, TRACING, Bell, spin_limit
+from stretto.workers.control import (
+    BEAT,
+    DONE,
+    INFOS,
+    KNOWN,
+    MAIL,
+    PLAIN_STORES_PUBLISH,
+    POSITION,
+    TRACING,
+    Bell,
+    spin_limit,
+)
 from stretto.workers.inline import InlineWorker
 from stretto.workers.mail import Unreadable
 from stretto.workers.output import deliver
@@ -331,7 +342,7 @@ class Asking:
                 case Reply(number, value):
                     member.values[number] = value
                     if member.board is not None and isinstance(value, Extras):
-                        member.board.learn_from(value.infos)
+                        worker.words[KNOWN] = member.board.learn_from(value.infos, worker.words[KNOWN])
                 case Failure():
                     member.values[frame.number] = frame
                 case Unreadable(number, text):

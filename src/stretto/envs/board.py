@@ -11,7 +11,7 @@ from stretto.envs.infos import Array, Infos, Kind, Table
 BOARD_BYTES = 256
 """The room of a slot: about 28 numbers, each with a byte that says whether it is there."""
 
-_MOST_KINDS = 100
+_MOST_KINDS = 60
 _WHOLE = 1 << 7
 _REQUEST_BITS = 8
 
@@ -19,8 +19,9 @@ _REQUEST_BITS = 8
 class Board:
     """The room of the slots from `first` on, seen by their worker or by the caller.
 
-    Each kind of infos is sent by mail when it is first met, with a number; from then on its tables lie here, and one
-    word says to which request they belong and of which kind they are.
+    A kind of infos is sent by mail, with a number, until the caller says that it knows it: a bit for each in one of its
+    words. From then on its tables lie here, and a word of the worker's says to which request they belong and of which
+    kind they are.
     """
 
     def __init__(self, first: int, room: Array) -> None:
@@ -31,14 +32,18 @@ class Board:
 
     # ---- the worker's side ----
 
-    def put(self, table: Table, request: int) -> int | Table:
-        """Lay a table down and return the word that says so; a table that has to be sent comes back, with its number."""
+    def put(self, table: Table, request: int, known: int) -> int | Table:
+        """Lay a table down and return the word that says so; a table that has to be sent comes back, with its number.
+
+        `known` are the kinds that the caller knows.
+        """
         number = self._numbers.get(table.kind)
         if number is None:
             if len(self._numbers) >= _MOST_KINDS or self._size(table.kind) > len(self._room):
                 return table
             number = self._numbers[table.kind] = len(self._numbers) + 1
             self._learn(number, table.kind)
+        if not known >> number & 1:
             return Table(table.first, table.kind, table.blocks, table.mask, number)
         if table.count != self._count:
             return table
@@ -56,10 +61,12 @@ class Board:
 
     # ---- the caller's side ----
 
-    def learn_from(self, infos: Infos) -> None:
-        """Take note of a kind's number, if infos that came by mail have one."""
-        if isinstance(infos, Table) and infos.number:
-            self._learn(infos.number, infos.kind)
+    def learn_from(self, infos: Infos, known: int) -> int:
+        """Take note of a kind's number, if infos that came by mail have one; return what is known now."""
+        if not isinstance(infos, Table) or not infos.number:
+            return known
+        self._learn(infos.number, infos.kind)
+        return known | 1 << infos.number
 
     def _learn(self, number: int, kind: Kind) -> None:
         blocks, offset = [], 0

@@ -237,24 +237,30 @@ class EnvGroup:
             self._move_on(i, f"calling {name!r}")
             value = self.slots[i].env.get_wrapper_attr(name)
             if callable(value):
-                value = self.slots[i].privately(value, *args, **kwargs)
-                self.slots[i].changed()
+                try:
+                    value = self.slots[i].privately(value, *args, **kwargs)
+                finally:
+                    self.slots[i].changed()
             results.append(value)
         return results
 
     def set_attr(self, name: str, i: int, value: Any) -> None:
         """Set an attribute of one world."""
         self._move_on(i, f"setting {name!r}")
-        self.slots[i].env.set_wrapper_attr(name, value)
-        self.slots[i].changed()
+        try:
+            self.slots[i].env.set_wrapper_attr(name, value)
+        finally:
+            self.slots[i].changed()
 
     def map(self, function: Callable[[Any], Any]) -> list[Any]:
         """Run a function beside every world."""
         results = []
         for i, slot in enumerate(self.slots):
             self._move_on(i, "running a mapped function")
-            results.append(slot.privately(function, native(slot.env)))
-            slot.changed()
+            try:
+                results.append(slot.privately(function, native(slot.env)))
+            finally:
+                slot.changed()
         return results
 
     def close(self) -> None:

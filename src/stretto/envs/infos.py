@@ -109,6 +109,8 @@ def pack(entries: list[Entry], span: range | None = None) -> Infos:
     names = [tuple(info) for _, info in entries]
     kinds = dict(zip(names, [info for _, info in entries], strict=True))
     keys = tuple(dict.fromkeys(chain.from_iterable(kinds)))
+    if set(map(type, keys)) != {str}:  # True and 1 are equal, and not the same
+        return entries
     rows: list[Any] = [info.values() for _, info in entries]
     mask = None
     if len(kinds) > 1 or len(entries) < len(span):
@@ -186,7 +188,7 @@ def _kind(keys: tuple[str, ...], types: tuple[type, ...], arrays: tuple[_Form | 
     for key, kind, form in zip(keys, types, arrays, strict=True):
         if key in _NOT_IN_TABLES:
             return None
-        if kind in _PYTHON_NUMBERS or issubclass(kind, np.number):
+        if kind in _PYTHON_NUMBERS or (issubclass(kind, np.number) and np.dtype(kind).kind in "iufc"):
             forms.append((np.dtype(kind).str, ()))
         elif form is not None:
             forms.append(form)

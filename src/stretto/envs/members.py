@@ -86,7 +86,7 @@ class Member:
     def take_value(self, number: int) -> Any:
         """Return what request `number` was answered with: what came by mail, and what lies on the board."""
         value = self.values.pop(number, None)
-        if self.board is not None and self.worker is not None:
+        if self.board is not None and self.worker is not None and (value is None or isinstance(value, Extras)):
             table = self.board.table(self.worker.words[INFOS], number)
             if table is not None:
                 value = value or Extras()

@@ -19,7 +19,7 @@ from stretto.envs.sending import BlamingMail, parts_of, unpicklable
 from stretto.envs.slot import GroupSettings, Maker
 from stretto.errors import InvalidOutput
 from stretto.workers.base import Port, Start
-from stretto.workers.control import BEAT, INFOS, POSITION
+from stretto.workers.control import BEAT, INFOS, KNOWN, POSITION
 
 STEP_ALL = 0
 """Signal: step every world; `STEP_ALL + buffer`. A step of one world is `2 * (i + 1) + buffer`."""
@@ -167,7 +167,7 @@ class GroupService:
     def _lay_down(self, extras: Extras, board: Board) -> Extras | None:
         """Lay infos on the board if they fit; return what is left to be sent."""
         if isinstance(extras.infos, Table):
-            laid = board.put(extras.infos, self._port.serving)
+            laid = board.put(extras.infos, self._port.serving, self._port.words[KNOWN])
             if isinstance(laid, int):
                 self._port.words[INFOS] = laid
                 extras.infos = None

@@ -50,10 +50,9 @@ class Tally:
 
     def stepped(self, terminated: Array, truncated: Array) -> None:
         """Take note of a step of all slots."""
-        flags = self._flags
-        flags.append(terminated.tobytes())
-        flags.append(truncated.tobytes())
-        if len(flags) >= 2 * _PUT_OFF:
+        # Both at once: Ctrl-C between the two would leave one without the other.
+        self._flags.append(terminated.tobytes() + truncated.tobytes())
+        if len(self._flags) >= _PUT_OFF:
             self.settle()
 
     def begin(self, slots: Iterable[int]) -> None:

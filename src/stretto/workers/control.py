@@ -8,6 +8,7 @@ a lock, so a side that dies leaves nothing locked.
     word   0 HEAD           requests made so far                         caller
            1 CALLER_ASLEEP  the caller sleeps, or is about to            caller
            2 TRACING        time each request                            caller
+           3 KNOWN          what has been learned from mail, a bit each  caller
            8 DONE           requests answered so far                     worker
            9 WORKER_ASLEEP  the worker sleeps, or is about to            worker
           10 MAIL           frames sent so far                           worker
@@ -27,7 +28,7 @@ import os
 import platform
 import threading
 
-HEAD, CALLER_ASLEEP, TRACING = 0, 1, 2
+HEAD, CALLER_ASLEEP, TRACING, KNOWN = 0, 1, 2, 3
 DONE, WORKER_ASLEEP, MAIL, INFOS = 8, 9, 10, 11
 POSITION, BEAT = 16, 17
 RING = 24
