@@ -18,7 +18,7 @@ from tests.faults.worlds import Adjustable, GlobalDriftWithKnobs, OwnGeneratorWi
 pytestmark = pytest.mark.timeout(60)
 
 SLOTS = 5
-OPERATIONS = 40
+OPERATIONS = 28
 
 
 def task(slot: int, episode: int, stream: np.random.Generator) -> float:
