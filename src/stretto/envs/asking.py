@@ -8,7 +8,7 @@ from typing import Any
 
 from stretto import trace
 from stretto.budget import NativeThreads
-from stretto.envs.board import Board, speaks_of
+from stretto.envs.board import speaks_of
 from stretto.envs.layout import Array
 from stretto.envs.members import (
     Issue,
@@ -98,7 +98,7 @@ class Asking:
             self._waiter.watch(member.worker)
         self.ever_started.add(member.index)
         member.values, member.since, member.seen, member.error = {}, time.monotonic(), (0, 0, 0), None
-        member.board = None if member.room is None or member.inline else Board(member.first, member.room)
+        member.clear_board()
         self.remote = [m.worker for m in self.members if m.worker is not None and not m.inline]
         # The worker's constructor has sent `Start`, which is its request number 1.
         request = Request(member, not_again, "building", self.limits.start, number=1, internal=True)
@@ -113,7 +113,7 @@ class Asking:
         if board is not None and self.backend.crosses_processes:
             for member in self.members:
                 member.room = board[member.first : member.first + member.count]
-                member.board = None if member.inline else Board(member.first, member.room)
+                member.clear_board()
         for _ in range(self._early_restarts):
             memory.restarted()
         self.settle([self.ask(member, lambda w: w.send(message), "attaching", "start") for member in self.members])

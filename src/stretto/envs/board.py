@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from stretto.envs.infos import Array, Infos, Kind, Table
+from stretto.envs.infos import Infos, Kind, Table
+from stretto.envs.layout import Array
 
 BOARD_BYTES = 256
 """The room of a slot: about 28 numbers, each with a byte that says whether it is there."""
@@ -69,11 +70,11 @@ class Board:
         return known | 1 << infos.number
 
     def _learn(self, number: int, kind: Kind) -> None:
-        blocks, offset = [], 0
         # The largest numbers first: then all are aligned.
         forms = [(form, len(numbers)) for form, numbers in kind.blocks()]
         order = sorted(range(len(forms)), key=lambda n: -np.dtype(forms[n][0][0]).itemsize)
         views: dict[int, Array] = {}
+        offset = 0
         for n in order:
             (dtype, shape), rows = forms[n]
             views[n] = self._view((rows, self._count, *shape), dtype, offset)

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from stretto.envs.layout import Array
 from stretto.errors import InvalidOutput, Place
 from stretto.workers.mail import Sent
 
 Entry = tuple[int, dict[str, Any]]
 """A slot and what it has to add. One slot may have two entries in a step: how an episode ended, how the next began."""
-
-Array = np.ndarray[Any, Any]
 
 _PYTHON_NUMBERS = (int, float, bool)
 

@@ -83,6 +83,10 @@ class Member:
     def slots(self) -> range:
         return range(self.first, self.first + self.count)
 
+    def clear_board(self) -> None:
+        """Know of no kind of infos yet, as the worker that has just been started."""
+        self.board = None if self.room is None or self.inline else Board(self.first, self.room)
+
     def take_value(self, number: int) -> Any:
         """Return what request `number` was answered with: what came by mail, and what lies on the board."""
         value = self.values.pop(number, None)
