@@ -14,8 +14,8 @@ import numpy as np
 from worlds import World
 
 import stretto
+from stretto.bench import PlainLoop
 from stretto.budget import available_cores
-from stretto.envs.race import PlainLoop
 
 Array = np.ndarray[Any, Any]
 

@@ -24,11 +24,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from machine import describe
 
 from stretto.core import AgentPolicy, MultiAgentPolicy, WorldSpec
-from stretto.evaluation.run import evaluate
+from stretto.evaluation.evaluate import evaluate
+from stretto.policies.actors import PolicyPlan, Question, Role
 from stretto.policies.runners import Runner
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import Adaptive, make_runner
-from stretto.policies.troupe import Casting, Question, Role
 from stretto.seeding import SeedTree
 
 OBSERVATION_BYTES = 1024
@@ -78,7 +78,7 @@ class Steps:
 
     def __init__(self, policy: PolicySpec, world: WorldSpec, strategy: str, cores: int, rows: int = 0) -> None:
         self.runner: Runner = make_runner(
-            [Casting(policy, frozenset(), rows)], world, [strategy], cores, takes_part=True
+            [PolicyPlan(policy, frozenset(), rows)], world, [strategy], cores, takes_part=True
         )
         self._world = world
         self._episode = 0

@@ -6,7 +6,7 @@ import pytest
 
 from stretto.adapters.episodes import as_episodes
 from stretto.games.foundry import Foundry
-from stretto.policies.troupe import Reply
+from stretto.policies.actors import Decision
 from stretto.rollout import Deadline, EpisodePlan, play
 
 
@@ -25,7 +25,7 @@ class Clocked:
         self.limits.add(limit_seconds)
 
     def replies(self):
-        return [Reply(0, seconds, 0.0) for _, seconds in zip(self.questions, next(self.steps), strict=True)]
+        return [Decision(0, seconds, 0.0) for _, seconds in zip(self.questions, next(self.steps), strict=True)]
 
     def end(self, episode):
         return frozenset()

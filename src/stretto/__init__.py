@@ -7,9 +7,9 @@ from gymnasium.vector import AutoresetMode
 
 from stretto.budget import CpuBudget
 from stretto.core import AgentPolicy, MultiAgentPolicy, TurnEnd, TurnWorld, WorldSpec
+from stretto.envs.counters import Statistics
 from stretto.envs.make import make_vec
 from stretto.envs.multiagent import AgentBatch, MultiAgentReady, MultiAgentStep, MultiAgentVectorEnv
-from stretto.envs.tally import Statistics
 from stretto.envs.vector import ReadyResult, StepResult, VectorEnv
 from stretto.errors import (
     ClosedError,
@@ -36,8 +36,8 @@ from stretto.errors import (
 from stretto.seeding import SeedTree
 
 if TYPE_CHECKING:
+    from stretto.evaluation.evaluate import evaluate
     from stretto.evaluation.report import Report
-    from stretto.evaluation.run import evaluate
 
 __version__ = "0.1.0"
 
@@ -83,7 +83,7 @@ __all__ = [
     "make_vec",
 ]
 
-_LATER = {"Report": "stretto.evaluation.report", "evaluate": "stretto.evaluation.run"}
+_LATER = {"Report": "stretto.evaluation.report", "evaluate": "stretto.evaluation.evaluate"}
 
 
 def __getattr__(name: str) -> Any:

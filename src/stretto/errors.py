@@ -198,10 +198,10 @@ _CALLERS = frozenset(
     f"stretto.{name}"
     for name in (
         "adapters.episodes",
-        "evaluation.service",
+        "evaluation.episode_worker",
         "evaluation.tracing",
         "policies.loading",
-        "policies.troupe",
+        "policies.actors",
         "rollout",
         "seeding",
     )

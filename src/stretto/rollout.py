@@ -25,9 +25,9 @@ from stretto.errors import (
     WorldHung,
     users_traceback,
 )
+from stretto.policies.actors import AgentEpisode, Question
 from stretto.policies.legal import complaint
 from stretto.policies.runners import Runner
-from stretto.policies.troupe import Question, Role
 from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree
 
 GRACE_SECONDS = 10.0
@@ -227,7 +227,8 @@ def play(  # noqa: PLR0913  every choice has a name and a default here
 def _begin(game: _Game, runner: Runner, loading: Callable[[], AbstractContextManager[None]], *, alone: bool) -> None:
     plan = game.plan
     roles = [
-        Role(plan.episode, agent, policy, plan.tree.child("policy", agent)) for agent, policy in plan.policies.items()
+        AgentEpisode(plan.episode, agent, policy, plan.tree.child("policy", agent))
+        for agent, policy in plan.policies.items()
     ]
     try:
         with loading():

@@ -14,11 +14,11 @@ import pytest
 
 import stretto
 from stretto.cli.app import main
+from stretto.evaluation.episode_worker import Staging
+from stretto.evaluation.evaluate import entries_of
 from stretto.evaluation.missions import Mission, find_missions
 from stretto.evaluation.plan import Plan
 from stretto.evaluation.reproduce import reproduce
-from stretto.evaluation.run import entries_of
-from stretto.evaluation.service import Staging
 from stretto.policies.spec import PolicySpec, parse_policy
 
 POLICIES = '''

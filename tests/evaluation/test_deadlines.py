@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from stretto.evaluation.evaluate import evaluate
 from stretto.evaluation.missions import find_missions
-from stretto.evaluation.run import evaluate
 from stretto.policies.spec import PolicySpec
 from tests.evaluation.players import Fixed, Sleeping, Stateful
 

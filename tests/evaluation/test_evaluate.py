@@ -10,7 +10,7 @@ import gymnasium
 import pytest
 
 from stretto.errors import UsageError
-from stretto.evaluation.run import evaluate
+from stretto.evaluation.evaluate import evaluate
 from stretto.policies.spec import PolicySpec
 from tests.evaluation.players import Drawing, Faulty, GlobalDrawing, Stateful
 

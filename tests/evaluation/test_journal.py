@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stretto.errors import UsageError
+from stretto.evaluation.evaluate import EvaluationInterrupted, evaluate
 from stretto.evaluation.journal import Journal
-from stretto.evaluation.run import EvaluationInterrupted, evaluate
 
 OPTIONS = {"episodes": 3, "steps": 5, "jobs": 0}
 

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from stretto.core import AgentPolicy, MultiAgentPolicy
-from stretto.evaluation.run import EvaluationInterrupted, evaluate
+from stretto.evaluation.evaluate import EvaluationInterrupted, evaluate
 from stretto.policies.spec import PolicySpec
 from stretto.workers.launcher import launcher
 from tests.evaluation.players import Faulty, Sleeping, Stateful

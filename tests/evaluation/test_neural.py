@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from stretto.evaluation.run import evaluate
+from stretto.evaluation.evaluate import evaluate
 from stretto.policies.spec import parse_policy
 from tests.evaluation.players import Stateful
 

@@ -8,10 +8,10 @@ import gymnasium
 import pytest
 from gymnasium import spaces
 
+from stretto.evaluation.evaluate import evaluate
 from stretto.evaluation.missions import Mission
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.report import Report
-from stretto.evaluation.run import evaluate
 from stretto.evaluation.verify import Way, verify
 
 

@@ -13,10 +13,10 @@ import pytest
 from gymnasium import spaces
 
 from stretto.adapters.episodes import own_copy
+from stretto.evaluation.evaluate import evaluate
 from stretto.evaluation.missions import Mission
-from stretto.evaluation.replay import watch
-from stretto.evaluation.run import evaluate
 from stretto.evaluation.verify import Way, verify
+from stretto.evaluation.video import watch
 
 AGENTS = ("a", "b", "c")
 PLACES = spaces.Box(-1e9, 1e9, (2,), np.float64)

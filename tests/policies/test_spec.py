@@ -15,8 +15,8 @@ from gymnasium import spaces
 from stretto.core import AgentPolicy, MultiAgentPolicy, WorldSpec
 from stretto.errors import UsageError
 from stretto.policies.builtin import Random
-from stretto.policies.known import known_policies
 from stretto.policies.loading import load_policy, reset_policy
+from stretto.policies.registry import known_policies
 from stretto.policies.spec import PolicySpec, parse_policy
 
 WORLD = WorldSpec(
@@ -430,7 +430,7 @@ def test_listing_imports_neither_our_policies_nor_torch():
     program = """
         import sys
         import stretto
-        from stretto.policies.known import known_policies
+        from stretto.policies.registry import known_policies
         from stretto.policies.spec import parse_policy
         assert all(policy.summary for policy in known_policies().values())
         parse_policy("neural")

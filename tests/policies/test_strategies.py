@@ -15,11 +15,11 @@ from gymnasium import spaces
 
 from stretto.core import AgentPolicy, MultiAgentPolicy, WorldSpec
 from stretto.errors import PolicyFailed, PolicyLost
-from stretto.policies.adaptive import Adaptive, Seen, choose
+from stretto.policies.actors import AgentEpisode, PolicyPlan, Question
+from stretto.policies.adaptive import Adaptive, Seen, choose_strategy
 from stretto.policies.runners import Processes
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
-from stretto.policies.troupe import Casting, Question, Role
 from stretto.seeding import SeedTree
 from tests.evaluation.players import Drawing, Faulty, GlobalDrawing, Sleeping, Stateful
 
@@ -35,12 +35,12 @@ every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
 
 
 def casting(policy, draws=(), **kwargs):
-    return Casting(PolicySpec(policy.__name__, policy, kwargs), frozenset(draws))
+    return PolicyPlan(PolicySpec(policy.__name__, policy, kwargs), frozenset(draws))
 
 
 def roles(episode, policies=(0, 0, 0, 0)):
     tree = SeedTree(5).child(episode)
-    return [Role(episode, a, policy, tree.child(a)) for a, policy in zip(AGENTS, policies, strict=True)]
+    return [AgentEpisode(episode, a, policy, tree.child(a)) for a, policy in zip(AGENTS, policies, strict=True)]
 
 
 def questions(episode, step):
@@ -202,20 +202,20 @@ def test_one_that_hangs_is_ended_when_its_time_is_up():
 )
 def test_what_is_measured_decides(seconds, busy, free, agents, cores, rows, expected):
     seen = Seen([seconds] * 3, [busy] * 3, free=free)
-    name, reason = choose(Casting(PolicySpec("p", Stateful, {}), frozenset(), rows), seen, agents, cores)
+    name, reason = choose_strategy(PolicyPlan(PolicySpec("p", Stateful, {}), frozenset(), rows), seen, agents, cores)
     assert name == expected
     assert reason
 
 
 def test_what_is_costly_to_send_and_leaves_the_interpreter_free_chooses_in_threads():
     policy = casting(Stateful)
-    assert choose(policy, Seen([5e-3], [5e-3], pickling=1e-3, free=0.95), 4, 2)[0] == "threads"
-    assert choose(policy, Seen([5e-3], [5e-3], pickling=1e-3, free=0.05), 4, 2)[0] == "processes"
-    assert choose(policy, Seen([5e-3], [5e-3], pickling=9e-3, free=0.05), 4, 2)[0] == "batched"
+    assert choose_strategy(policy, Seen([5e-3], [5e-3], pickling=1e-3, free=0.95), 4, 2)[0] == "threads"
+    assert choose_strategy(policy, Seen([5e-3], [5e-3], pickling=1e-3, free=0.05), 4, 2)[0] == "processes"
+    assert choose_strategy(policy, Seen([5e-3], [5e-3], pickling=9e-3, free=0.05), 4, 2)[0] == "batched"
 
 
 def test_what_cannot_be_sent_stays_and_the_reason_is_told():
-    name, reason = choose(casting(Stateful), Seen([5e-3], [5e-3], stuck="TypeError: a lock"), 4, 2)
+    name, reason = choose_strategy(casting(Stateful), Seen([5e-3], [5e-3], stuck="TypeError: a lock"), 4, 2)
     assert name == "batched"
     assert "cannot be in another process: TypeError: a lock" in reason
 
@@ -223,15 +223,15 @@ def test_what_cannot_be_sent_stays_and_the_reason_is_told():
 def test_a_small_advantage_is_not_worth_a_move():
     policy = casting(Stateful)
     seen = partial(Seen, [5e-3], [5e-3], pickling=2e-4, free=0.9)
-    assert choose(policy, seen(), 4, 2, present="processes")[0] == "processes"
-    assert choose(policy, seen(), 4, 2, present="threads")[0] == "threads"
+    assert choose_strategy(policy, seen(), 4, 2, present="processes")[0] == "processes"
+    assert choose_strategy(policy, seen(), 4, 2, present="threads")[0] == "threads"
 
 
 def test_waiting_for_each_other_in_threads_is_not_taken_for_waiting_of_their_own():
     policy, seen = casting(Stateful), Seen([5e-3], [5e-3])
-    choose(policy, seen, 4, 2)
+    choose_strategy(policy, seen, 4, 2)
     seen.seconds, seen.busy = [20e-3], [5e-3]  # in threads, where three others had the interpreter meanwhile
-    assert choose(policy, seen, 4, 2, present="threads")[0] == "processes"
+    assert choose_strategy(policy, seen, 4, 2, present="threads")[0] == "processes"
 
 
 def test_adaptive_moves_at_the_start_of_an_episode_and_says_why():
@@ -341,7 +341,7 @@ def test_what_cannot_be_sent_fails_by_name_and_the_next_episode_is_well():
 @every_strategy
 @pytest.mark.parametrize("extra", [-1, 1])
 def test_a_batch_of_the_wrong_length_is_refused_everywhere(strategy, extra):
-    cast = Casting(PolicySpec("batch", Batch, {"extra": extra}), frozenset(), 4)
+    cast = PolicyPlan(PolicySpec("batch", Batch, {"extra": extra}), frozenset(), 4)
     runner = make_runner([cast], WORLD, [strategy], 2)
     try:
         with pytest.raises(PolicyFailed, match=f"an action for each of 4 agents, got {4 + extra}"):
@@ -352,7 +352,7 @@ def test_a_batch_of_the_wrong_length_is_refused_everywhere(strategy, extra):
 
 @every_strategy
 def test_agents_that_fill_up_a_batch_are_nobody(strategy):
-    runner = make_runner([Casting(PolicySpec("counting", Counting, {}), frozenset(), 8)], WORLD, [strategy], 2)
+    runner = make_runner([PolicyPlan(PolicySpec("counting", Counting, {}), frozenset(), 8)], WORLD, [strategy], 2)
     try:
         for episode in range(3):
             assert actions(runner, episode, 3) == [[step + 1] * 4 for step in range(3)]
@@ -362,7 +362,7 @@ def test_agents_that_fill_up_a_batch_are_nobody(strategy):
 
 @every_strategy
 def test_a_policy_that_changes_what_it_sees_in_a_batch_changes_each_row_once(strategy):
-    runner = make_runner([Casting(PolicySpec("changing", Changing, {}), frozenset(), 8)], WORLD, [strategy], 2)
+    runner = make_runner([PolicyPlan(PolicySpec("changing", Changing, {}), frozenset(), 8)], WORLD, [strategy], 2)
     try:
         runner.begin(roles(1))
         asked = questions(1, 0)

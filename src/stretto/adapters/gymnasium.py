@@ -71,7 +71,7 @@ def makers(source: Any, count: int, kwargs: dict[str, Any] | None, wrappers: Seq
     raise UsageError(f"an environment is given as an id, an EnvSpec, a factory or a list of factories, got {source!r}")
 
 
-class Limit:
+class StepLimit:
     """A `TimeLimit` that is stepped past: whoever does so counts in its place, and tells it before somebody looks."""
 
     __slots__ = ("_wrapper", "most")
@@ -100,7 +100,7 @@ class Direct:
     step: StepFunction
     reset: Callable[..., Any]
     keywords: dict[str, None] = field(default_factory=dict)
-    limit: Limit | None = None
+    limit: StepLimit | None = None
     settled: bool = True
 
 
@@ -111,7 +111,7 @@ def direct(env: gymnasium.Env[Any, Any]) -> Direct:
     nothing to do once it has checked two steps, and a `TimeLimit`, which counts. A step of CartPole through them takes
     a tenth more. A wrapper of any other type is called as ever.
     """
-    limit = Limit(env) if isinstance(env, TimeLimit) and _as_made(env) and _can_be_counted(env) else None
+    limit = StepLimit(env) if isinstance(env, TimeLimit) and _as_made(env) and _can_be_counted(env) else None
     inner: Any = env if limit is None else env.env  # type: ignore[attr-defined]
     while isinstance(inner, OrderEnforcing | PassiveEnvChecker) and _as_made(inner):
         if isinstance(inner, OrderEnforcing):

@@ -19,7 +19,7 @@ from stretto.errors import InvalidOutput, Place, UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class AgentKind:
     """Agents with equal spaces, in the order of `possible_agents`."""
 
     agents: tuple[str, ...]
@@ -27,7 +27,7 @@ class Kind:
     action_space: spaces.Space[Any]
 
 
-def kinds_of(env: Any) -> list[Kind]:
+def kinds_of(env: Any) -> list[AgentKind]:
     """Group the agents that an environment may ever have by their spaces."""
     agents = getattr(env, "possible_agents", None)
     if not agents:
@@ -43,7 +43,7 @@ def kinds_of(env: Any) -> list[Kind]:
                 break
         else:
             found.append((seen, acted, [agent]))
-    return [Kind(tuple(members), seen, acted) for seen, acted, members in found]
+    return [AgentKind(tuple(members), seen, acted) for seen, acted, members in found]
 
 
 class ParallelWorld(gymnasium.Env[Any, Any]):
@@ -144,7 +144,7 @@ class ParallelWorld(gymnasium.Env[Any, Any]):
                     _refuse(agent, f"must be observed as {kind.observation_space}", seen)
             raise
 
-    def _check_fits(self, kind: Kind, block: np.ndarray[Any, Any], seen: list[Any]) -> None:
+    def _check_fits(self, kind: AgentKind, block: np.ndarray[Any, Any], seen: list[Any]) -> None:
         """Refuse what was finite and is not any more."""
         for agent, part, value in zip(kind.agents, block, seen, strict=True):
             if (np.isinf(part) & np.isfinite(np.asarray(value, np.float64))).any():

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
+from stretto.bench import RaceResult, race
 from stretto.cli.options import number, whole_number
 from stretto.cli.text import screen_width
-from stretto.envs.race import RaceResult, race
 
 DEMONSTRATION = ("CartPole-v1", "Acrobot-v1")
 """A light step and one that takes a few times as long; both come with Gymnasium."""

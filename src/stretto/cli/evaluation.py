@@ -15,12 +15,12 @@ from stretto.cli.options import DONE, FAILED, Format
 from stretto.cli.results import print_report, prints_on_stderr, progress
 from stretto.cli.text import say
 from stretto.errors import UsageError
+from stretto.evaluation.episode_worker import HANG_SECONDS
+from stretto.evaluation.evaluate import EvaluationInterrupted, evaluate
 from stretto.evaluation.missions import Mission, find_missions
-from stretto.evaluation.replay import check_films, films
 from stretto.evaluation.report import Report
-from stretto.evaluation.run import EvaluationInterrupted, evaluate
-from stretto.evaluation.service import HANG_SECONDS
 from stretto.evaluation.tracing import TRACE
+from stretto.evaluation.video import check_films, films
 from stretto.policies.spec import DEFAULT_STRATEGY, PolicySpec, parse_policy
 from stretto.policies.torch_settings import determinism_note
 

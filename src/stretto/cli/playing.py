@@ -19,11 +19,11 @@ from stretto.cli import options
 from stretto.cli.options import DONE, FAILED
 from stretto.cli.text import documentation, filled, say, screen_width
 from stretto.errors import Place, StrettoError, UsageError
-from stretto.evaluation.known import known_missions
 from stretto.evaluation.missions import Mission, find_missions
-from stretto.evaluation.replay import Moment, watch
+from stretto.evaluation.registry import known_missions
 from stretto.evaluation.verify import verify
-from stretto.policies.known import known_policies
+from stretto.evaluation.video import Moment, watch_episode
+from stretto.policies.registry import known_policies
 from stretto.policies.spec import parse_policy
 
 _LONGEST_NAME = 24
@@ -145,7 +145,7 @@ def play_command(  # noqa: PLR0913, PLR0917  one parameter an option
         raise UsageError(f"one mission is played, got {mission!r} for {1 + len(others)} of them; name one")
     if episode < 0:
         raise UsageError(f"--episode must be the number of an episode, from 0 on, got {episode}")
-    moments = watch(found, [parse_policy(text) for text in policy], seed=seed, episode=episode, steps=steps)
+    moments = watch_episode(found, [parse_policy(text) for text in policy], seed=seed, episode=episode, steps=steps)
     with _users_code("playing"):
         _show(moments, delay)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from stretto import trace
 from stretto.budget import NativeThreads
-from stretto.envs.board import speaks_of
+from stretto.envs.group_worker import GroupFactory
+from stretto.envs.info_buffer import speaks_of
 from stretto.envs.layout import Array
 from stretto.envs.members import (
     Issue,
@@ -23,7 +24,6 @@ from stretto.envs.members import (
     sender,
 )
 from stretto.envs.messages import Attach, Describe, Extras
-from stretto.envs.service import GroupFactory
 from stretto.errors import Place, ResetNeeded, StrettoError
 from stretto.workers import watchdog
 from stretto.workers.arena import Arena

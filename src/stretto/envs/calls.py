@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from stretto.envs import messages
+from stretto.envs.counters import Statistics
 from stretto.envs.engine import Engine
 from stretto.envs.state import TaskSource
-from stretto.envs.tally import Statistics
 from stretto.errors import UsageError
 
 

@@ -13,13 +13,13 @@ from gymnasium.vector import AutoresetMode
 
 from stretto.budget import Lease
 from stretto.envs import messages
-from stretto.envs.alone import Alone
 from stretto.envs.crew import Crew
+from stretto.envs.group_worker import STEP_ALL, Buffers
 from stretto.envs.infos import InfoJoin, Infos, merge
 from stretto.envs.layout import Array
 from stretto.envs.members import Issue, Member, Request, sender
 from stretto.envs.messages import Extras
-from stretto.envs.service import STEP_ALL, Buffers
+from stretto.envs.single_user import SingleUser
 from stretto.envs.state import Options, SlotState, TaskSource
 from stretto.errors import ClosedError, ResetNeeded, UsageError
 
@@ -51,7 +51,7 @@ class Engine:
         self._stuck: str | None = _NOT_RESET
         self._closed: str | None = None
         self._lease = lease
-        self.alone = Alone()
+        self.alone = SingleUser()
         self._parts = [slice(member.first, member.first + member.count) for member in crew.members]
         self._members = [member for member in crew.members for _ in member.slots]
         self._step_all = [_signal(STEP_ALL + buffer) for buffer in (0, 1)]

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from stretto.adapters.gymnasium import StepFunction
 from stretto.adapters.worlds import native
 from stretto.envs.checks import check_observation, check_scalars
-from stretto.envs.infos import Entry, pack
+from stretto.envs.infos import SlotInfo, pack
 from stretto.envs.layout import Array, SpaceLayout, Target, same_space
 from stretto.envs.messages import Extras, Origin, ResetSlot
 from stretto.envs.slot import NEVER, Clock, GroupSettings, Maker, Slot, Started
@@ -60,7 +60,7 @@ class EnvGroup:
         self.slots = [
             Slot(first + i, maker, settings, self._steps, i, self._clock, self.place) for i, maker in enumerate(makers)
         ]
-        self._entries: list[Entry] = []
+        self._entries: list[SlotInfo] = []
         self._origins: list[Origin] = []
         for slot in self.slots:
             slot.origins = self._origins

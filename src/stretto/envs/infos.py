@@ -14,7 +14,7 @@ from stretto.envs.layout import Array
 from stretto.errors import InvalidOutput, Place
 from stretto.workers.mail import Sent
 
-Entry = tuple[int, dict[str, Any]]
+SlotInfo = tuple[int, dict[str, Any]]
 """A slot and what it has to add. One slot may have two entries in a step: how an episode ended, how the next began."""
 
 _PYTHON_NUMBERS = (int, float, bool)
@@ -29,7 +29,7 @@ _Form = tuple[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Sent):
+class InfoKind(Sent):
     """What infos have in common: their keys, the type of each key's values, and how an array holds one of them.
 
     What is held alike lies in one block, a row a key: numpy is asked once a block, not once a key.
@@ -61,7 +61,7 @@ class Table(Sent):
     """
 
     first: int
-    kind: Kind
+    kind: InfoKind
     blocks: list[Array]
     mask: Array | None
     number: int = 0
@@ -70,7 +70,7 @@ class Table(Sent):
     def count(self) -> int:
         return int(self.blocks[0].shape[1])
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[SlotInfo]:
         """Return the dictionaries that this was made of."""
         kind = self.kind
         columns: list[Any] = [None] * len(kind.keys)
@@ -86,13 +86,13 @@ class Table(Sent):
         return [(slot, info) for slot, info in enumerate(infos, self.first) if info]
 
 
-Infos = Table | list[Entry] | None
+Infos = Table | list[SlotInfo] | None
 
 InfoJoin = Callable[[Sequence[Infos], int], dict[Any, Any]]
 """Puts the infos of all slots together, given in the order of the slots, with the number of slots."""
 
 
-def pack(entries: list[Entry], span: range | None = None) -> Infos:
+def pack(entries: list[SlotInfo], span: range | None = None) -> Infos:
     """Make `entries` as small as they can be without losing anything: a table, if one can hold them.
 
     A table is an eighth of the bytes, and a tenth of the time to batch. It has the slots of `span`, or those from the
@@ -130,7 +130,7 @@ def pack(entries: list[Entry], span: range | None = None) -> Infos:
 
 
 def _filled(
-    entries: list[Entry],
+    entries: list[SlotInfo],
     names: list[tuple[str, ...]],
     span: range,
     keys: tuple[str, ...],
@@ -161,7 +161,7 @@ def _zero(value: Any) -> Any:
     return kind() if kind in _PYTHON_NUMBERS or issubclass(kind, np.number) else None
 
 
-def _kind_of(keys: tuple[str, ...], columns: list[tuple[Any, ...]]) -> Kind | None:
+def _kind_of(keys: tuple[str, ...], columns: list[tuple[Any, ...]]) -> InfoKind | None:
     """Return what these infos, given by key, have in common, if each key has numbers of one type or arrays of one form."""
     types, forms = [], []
     for column in columns:
@@ -181,7 +181,7 @@ def _form_of(arrays: Sequence[Array]) -> _Form | None:
 
 
 @lru_cache(256)
-def _kind(keys: tuple[str, ...], types: tuple[type, ...], arrays: tuple[_Form | None, ...]) -> Kind | None:
+def _kind(keys: tuple[str, ...], types: tuple[type, ...], arrays: tuple[_Form | None, ...]) -> InfoKind | None:
     """Return the kind of infos with these keys and types (and forms, where those are arrays), if blocks can hold them."""
     forms: list[_Form] = []
     for key, kind, form in zip(keys, types, arrays, strict=True):
@@ -193,7 +193,7 @@ def _kind(keys: tuple[str, ...], types: tuple[type, ...], arrays: tuple[_Form | 
             forms.append(form)
         else:
             return None
-    return Kind(keys, types, tuple(forms))
+    return InfoKind(keys, types, tuple(forms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,19 +208,19 @@ class _Rows:
 class _Plan:
     """The kind of a table that holds infos of several kinds, and where each of those has its rows."""
 
-    whole: Kind
+    whole: InfoKind
     rows: list[_Rows]
 
 
 @lru_cache(256)
-def _plan(kinds: tuple[Kind, ...]) -> _Plan | None:
+def _plan(kinds: tuple[InfoKind, ...]) -> _Plan | None:
     """Return how infos of these kinds are put together; `None` if a key has values of different types in them."""
     keys: dict[str, tuple[type, _Form]] = {}
     for kind in kinds:
         for key, of_key, form in zip(kind.keys, kind.types, kind.forms, strict=True):
             if keys.setdefault(key, (of_key, form)) != (of_key, form):
                 return None
-    whole = Kind(tuple(keys), tuple([t for t, _ in keys.values()]), tuple([form for _, form in keys.values()]))
+    whole = InfoKind(tuple(keys), tuple([t for t, _ in keys.values()]), tuple([form for _, form in keys.values()]))
     place = {key: number for number, key in enumerate(whole.keys)}
     where = {number: (b, row) for b, (_, ns) in enumerate(whole.blocks()) for row, number in enumerate(ns)}
     plan = _Plan(whole, [])

@@ -12,14 +12,14 @@ from gymnasium.vector import AutoresetMode
 
 from stretto.adapters.gymnasium import makers as makers_of
 from stretto.budget import CpuBudget, default_budget
-from stretto.envs.choice import Choice, choose
+from stretto.envs.autotune import Choice, choose_backend
 from stretto.envs.crew import Crew
 from stretto.envs.engine import Engine
+from stretto.envs.group_worker import Buffers, GroupFactory, array_shapes
 from stretto.envs.layout import SpaceLayout, same_space
 from stretto.envs.members import Limits
 from stretto.envs.messages import Attach, Built
 from stretto.envs.multiagent import MultiAgentVectorEnv
-from stretto.envs.service import Buffers, GroupFactory, array_shapes
 from stretto.envs.slot import GroupSettings, Maker
 from stretto.envs.state import SlotState, TaskSource
 from stretto.envs.vector import VectorEnv
@@ -168,7 +168,7 @@ def _choose(backend: str, workers: int | None, makers: Sequence[Maker], budget: 
             f"pass workers={count} or fewer"
         )
     if backend == "auto":
-        chosen = choose(makers[0], count, workers or budget.free, isolate=isolate)
+        chosen = choose_backend(makers[0], count, workers or budget.free, isolate=isolate)
         if workers is None or chosen.workers == workers:
             return chosen
         if chosen.backend is SERIAL and workers == 1:

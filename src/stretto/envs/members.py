@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from stretto.envs.board import Board
+from stretto.envs.group_worker import GroupFactory
+from stretto.envs.info_buffer import InfoBuffer
 from stretto.envs.layout import Array
 from stretto.envs.messages import Extras, Restored, SlotPlan, Step
-from stretto.envs.service import GroupFactory
 from stretto.errors import Place, StrettoError
 from stretto.workers.base import Output, Worker
 from stretto.workers.control import INFOS
@@ -71,7 +71,7 @@ class Member:
     values: dict[int, Any] = field(default_factory=dict)
     outputs: list[Output] = field(default_factory=list)
     room: Array | None = None
-    board: Board | None = None
+    board: InfoBuffer | None = None
     built: bool = False
     error: StrettoError | None = None
     lost_because: str | None = None
@@ -85,7 +85,7 @@ class Member:
 
     def clear_board(self) -> None:
         """Know of no kind of infos yet, as the worker that has just been started."""
-        self.board = None if self.room is None or self.inline else Board(self.first, self.room)
+        self.board = None if self.room is None or self.inline else InfoBuffer(self.first, self.room)
 
     def take_value(self, number: int) -> Any:
         """Return what request `number` was answered with: what came by mail, and what lies on the board."""

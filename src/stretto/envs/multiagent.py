@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from stretto.adapters.pettingzoo import Kind
+from stretto.adapters.pettingzoo import AgentKind
 from stretto.envs import messages
 from stretto.envs.actions import ActionGate
 from stretto.envs.calls import WorldCalls
@@ -75,7 +75,7 @@ class MultiAgentVectorEnv(WorldCalls):
         self.choice = choice
         self.num_envs = engine.count
         self.closed = False
-        self.kinds: list[Kind] = built.agents
+        self.kinds: list[AgentKind] = built.agents
         self.possible_agents = [agent for kind in self.kinds for agent in kind.agents]
         self.metadata = {**built.metadata, "autoreset_mode": mode}
         self.render_mode = built.render_mode

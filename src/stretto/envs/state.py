@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from stretto.envs.counters import Counters
+from stretto.envs.group_worker import Buffers
 from stretto.envs.history import History
 from stretto.envs.layout import Array, SpaceLayout
 from stretto.envs.messages import Attempt, Extras, ResetSlot, Restored, SlotPlan
-from stretto.envs.service import Buffers
-from stretto.envs.tally import Tally
 from stretto.errors import Place, SlotTruncated, user_stacklevel
 from stretto.seeding import SeedTree
 
@@ -35,7 +35,7 @@ class SlotState:
         self.observations, self.actions, self.count = observations, actions, count
         self.history = History(count, actions, replay_limit)
         self.objects: list[list[Any]] = [[None] * count for _ in observations.loose]
-        self.tally = Tally(count, mode)
+        self.tally = Counters(count, mode)
         self.entropy = secrets.randbits(62)
         self.slot_seeds: list[int | None] = [None] * count
         self.last_reset: list[ResetSlot | None] = [None] * count

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from stretto.adapters.gymnasium import makers
 from stretto.errors import UsageError
-from stretto.evaluation.known import KnownMission, known_missions, our_missions, unknown
+from stretto.evaluation.registry import KnownMission, known_missions, our_missions, unknown
 from stretto.policies.files import module_from_file
 
 

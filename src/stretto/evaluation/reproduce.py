@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from stretto.errors import UsageError
+from stretto.evaluation.episode_worker import HANG_SECONDS, Staging
 from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import Entry, Plan
-from stretto.evaluation.service import HANG_SECONDS, Staging
 from stretto.policies.spec import PolicySpec, parse_policy
 
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stretto.evaluation.episode_worker import EpisodeWorkerFactory, Staging
+from stretto.evaluation.evaluate import entries_of
 from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import Plan
-from stretto.evaluation.playing import Run
-from stretto.evaluation.run import entries_of
-from stretto.evaluation.service import EvaluationFactory, Staging
+from stretto.evaluation.scheduler import Scheduler
 from stretto.workers.backends import PROCESS, SERIAL
 from stretto.workers.pool import Pool
 
@@ -74,7 +74,7 @@ def verify(  # noqa: PLR0913  every choice has a name and a default here
 ) -> Verdict:
     """Play all episodes in each way, and compare every observation, action and reward bit by bit."""
     plan = Plan(tuple(missions), entries_of(policies, mix=mix), episodes, seed, steps)
-    first: Run | None = None
+    first: Scheduler | None = None
     differences = []
     failures: dict[tuple[int, int, int], str] = {}
     for way in ways:
@@ -94,17 +94,17 @@ def verify(  # noqa: PLR0913  every choice has a name and a default here
     return Verdict(tuple(map(str, ways)), len(first.records), total, tuple(differences), len(failures), why)
 
 
-def _run(plan: Plan, way: Way) -> Run:
+def _run(plan: Plan, way: Way) -> Scheduler:
     staging = Staging(strategy=way.strategy, cores=2, watch=True)
-    factory = EvaluationFactory(plan, staging)
+    factory = EpisodeWorkerFactory(plan, staging)
     with Pool(PROCESS if way.jobs else SERIAL, [factory] * max(1, way.jobs)) as pool:
-        run = Run(plan, pool, lambda _: None, staging)
+        run = Scheduler(plan, pool, lambda _: None, staging)
         tasks = plan.tasks(run.look())
         run.play(reversed(tasks) if way.reverse else tasks)
     return run
 
 
-def _parting(one: Run, other: Run) -> str | None:
+def _parting(one: Scheduler, other: Scheduler) -> str | None:
     """Say where two runs part first, and whose doing that seems to be."""
     for key in sorted(one.records):
         a, b = (dataclasses.replace(run.records[key], timing={}) for run in (one, other))

@@ -1,4 +1,4 @@
-"""Adaptive: watches what choosing takes, and changes where agents choose at the start of an episode."""
+"""Adaptive: watches what choosing takes, and changes where agents choose_strategy at the start of an episode."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 
 from stretto.core import WorldSpec
 from stretto.measure import LockWatch, duration
-from stretto.policies.runners import Runner, TroupeFactory
-from stretto.policies.troupe import Casting, EpisodeKey, Question, Reply, Role
+from stretto.policies.actors import AgentEpisode, Decision, EpisodeKey, PolicyPlan, Question
+from stretto.policies.runners import ActorsFactory, Runner
 from stretto.workers.mail import dump, unsendable
 
 PROCESSES_SECONDS = 100e-6
-"""What a step costs more when agents choose in other processes, beside the pickling; measured with four agents."""
+"""What a step costs more when agents choose_strategy in other processes, beside the pickling; measured with four agents."""
 
 THREAD_SECONDS = 60e-6
 """What it costs more for each agent that chooses in a thread."""
@@ -27,7 +27,7 @@ LEAST_GAIN = 1.15
 """A predicted gain below this is not worth a change: the prediction may be off by as much."""
 
 _WATCHED_STEPS = 16
-"""How many of an episode's steps are looked at to choose for the next one."""
+"""How many of an episode's steps are looked at to choose_strategy for the next one."""
 
 _LOCK_WATCHED_STEPS = 2
 _LOCK_SECONDS = 3e-3
@@ -55,7 +55,7 @@ class Adaptive:
 
     def __init__(
         self,
-        castings: Sequence[Casting],
+        castings: Sequence[PolicyPlan],
         world: WorldSpec,
         strategies: Sequence[str],
         cores: int,
@@ -65,7 +65,7 @@ class Adaptive:
         self._free = [i for i, name in enumerate(strategies) if name == "adaptive"]
         self._chosen = ["batched" if i in self._free else name for i, name in enumerate(strategies)]
         self._runner = make(self._chosen)
-        self._seen = {i: Seen(stuck=unsendable(TroupeFactory([castings[i]], world))) for i in self._free}
+        self._seen = {i: Seen(stuck=unsendable(ActorsFactory([castings[i]], world))) for i in self._free}
         self._policies: dict[tuple[EpisodeKey, str], int] = {}
         self._under_way: set[EpisodeKey] = set()
         self._questions: Sequence[Question] = ()
@@ -73,7 +73,7 @@ class Adaptive:
         self.reason = "batched: nothing was measured yet"
         self.ask, self.replies = self._watched_ask, self._watched_replies
 
-    def begin(self, roles: Sequence[Role]) -> None:
+    def begin(self, roles: Sequence[AgentEpisode]) -> None:
         if not self._under_way:
             self._reconsider()
         self._under_way |= {role.episode for role in roles}
@@ -84,7 +84,7 @@ class Adaptive:
         self._questions = questions
         self._runner.ask(questions, limit_seconds)
 
-    def _watched_replies(self) -> list[Reply]:
+    def _watched_replies(self) -> list[Decision]:
         began = time.perf_counter()
         if self._lock_left and self._last_seconds > _LOCK_SECONDS and set(self._chosen) <= {"batched", "sequential"}:
             with LockWatch() as lock:
@@ -112,7 +112,7 @@ class Adaptive:
         reasons, chosen = [], list(self._chosen)
         for i, seen in self._seen.items():
             if seen.seconds:
-                chosen[i], reason = choose(
+                chosen[i], reason = choose_strategy(
                     self._castings[i], seen, len(self._world.agents), self._cores, present=self._chosen[i]
                 )
                 reasons.append(f"{chosen[i]}: {reason}")
@@ -136,7 +136,9 @@ class Adaptive:
         self._runner.close()
 
 
-def choose(casting: Casting, seen: Seen, agents: int, cores: int, *, present: str = "batched") -> tuple[str, str]:
+def choose_strategy(
+    casting: PolicyPlan, seen: Seen, agents: int, cores: int, *, present: str = "batched"
+) -> tuple[str, str]:
     """Return the best strategy for a policy of which so much was seen, and why."""
     busy = median(seen.busy)
     if present != "threads" or seen.waits is None:

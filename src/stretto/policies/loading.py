@@ -17,8 +17,8 @@ import numpy as np
 from stretto.core import Action, AgentId, AgentPolicy, MultiAgentPolicy, Observation, WorldSpec
 from stretto.errors import UsageError
 from stretto.policies.files import module_from_file
-from stretto.policies.known import near
-from stretto.policies.spec import Kind, PolicySpec, kind_of, with_arguments
+from stretto.policies.registry import near
+from stretto.policies.spec import PolicyKind, PolicySpec, kind_of, with_arguments
 from stretto.policies.torch_settings import ask_for_determinism
 
 
@@ -36,11 +36,11 @@ def load_policy(spec: PolicySpec, world: WorldSpec) -> MultiAgentPolicy:
     if spec.data is not None and not callable(getattr(found, "load", None)):
         raise UsageError(f"data is given to a policy's load(path), which {spec.name!r} does not have; leave data out")
     match kind:
-        case Kind.TEAM:
+        case PolicyKind.TEAM:
             return _load_team(found, spec, world)
-        case Kind.AGENT:
+        case PolicyKind.AGENT:
             return _load_agents(found, spec, world)
-        case Kind.FUNCTION:
+        case PolicyKind.FUNCTION:
             return _load_function(found, spec, world)
 
 

@@ -1,4 +1,4 @@
-"""Runners: where agents choose their actions. All of them compute the same, through one `Troupe` each or several."""
+"""Runners: where agents choose their actions. All of them compute the same, through one `Actors` each or several."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gymnasium import spaces
 
 from stretto.core import WorldSpec
 from stretto.errors import PolicyError, PolicyFailed, PolicyLost
-from stretto.policies.troupe import Casting, EpisodeKey, Question, Reply, Role, Troupe
+from stretto.policies.actors import Actors, AgentEpisode, Decision, EpisodeKey, PolicyPlan, Question
 from stretto.seeding import GlobalDraws
 from stretto.workers.backends import PROCESS
 from stretto.workers.base import Port, Start
@@ -34,13 +34,13 @@ _LEAST_BOX_BYTES, _MOST_BOX_BYTES = 1 << 16, 1 << 24
 class Runner(Protocol):
     """Chooses actions: `ask`, and then `replies`, so that several runners can work at the same time."""
 
-    def begin(self, roles: Sequence[Role]) -> None:
+    def begin(self, roles: Sequence[AgentEpisode]) -> None:
         """Make the agent policies of an episode."""
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         """Let agents choose, no longer than the limit where that can be enforced."""
 
-    def replies(self) -> list[Reply]:
+    def replies(self) -> list[Decision]:
         """Return what was asked for last, in that order.
 
         Raises:
@@ -57,18 +57,18 @@ class Runner(Protocol):
 class InPlace:
     """In the caller's thread: all agents in one call (`batched`), or one after the other."""
 
-    def __init__(self, castings: Sequence[Casting], world: WorldSpec, *, batched: bool) -> None:
-        self._troupe = Troupe(castings, world)
+    def __init__(self, castings: Sequence[PolicyPlan], world: WorldSpec, *, batched: bool) -> None:
+        self._troupe = Actors(castings, world)
         self._batched = batched
         self._questions: Sequence[Question] = ()
 
-    def begin(self, roles: Sequence[Role]) -> None:
+    def begin(self, roles: Sequence[AgentEpisode]) -> None:
         self._troupe.begin(roles)
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions
 
-    def replies(self) -> list[Reply]:
+    def replies(self) -> list[Decision]:
         if self._batched:
             return self._troupe.act(self._questions)
         return [self._troupe.act([question])[0] for question in self._questions]
@@ -88,15 +88,15 @@ class Threads:
     chooses for all its agents in one thread.
     """
 
-    def __init__(self, castings: Sequence[Casting], world: WorldSpec, *, threads: int) -> None:
-        self._troupe = Troupe(castings, world)
+    def __init__(self, castings: Sequence[PolicyPlan], world: WorldSpec, *, threads: int) -> None:
+        self._troupe = Actors(castings, world)
         self._rows = [casting.rows for casting in castings]
         self._policies: dict[tuple[EpisodeKey, str], int] = {}
         self._threads = _DaemonThreads(threads)
-        self._pending: list[tuple[list[int], Future[list[Reply]]]] = []
+        self._pending: list[tuple[list[int], Future[list[Decision]]]] = []
         self._count = 0
 
-    def begin(self, roles: Sequence[Role]) -> None:
+    def begin(self, roles: Sequence[AgentEpisode]) -> None:
         self._troupe.begin(roles)
         self._policies.update({(role.episode, role.agent): role.policy for role in roles})
 
@@ -115,8 +115,8 @@ class Threads:
             for group in (*groups, *batches.values())
         ]
 
-    def replies(self) -> list[Reply]:
-        found: dict[int, Reply] = {}
+    def replies(self) -> list[Decision]:
+        found: dict[int, Decision] = {}
         errors: list[tuple[int, BaseException]] = []
         for group, future in self._pending:
             error = future.exception()  # waits for all: nobody may still be at work when the next step begins
@@ -141,13 +141,13 @@ class _DaemonThreads:
     """Threads that call functions for others. Nobody waits for them at the program's end: one of them may hang."""
 
     def __init__(self, count: int) -> None:
-        self._work: SimpleQueue[tuple[Future[list[Reply]], Callable[[], list[Reply]]] | None] = SimpleQueue()
+        self._work: SimpleQueue[tuple[Future[list[Decision]], Callable[[], list[Decision]]] | None] = SimpleQueue()
         self._count = count
         for number in range(count):
             threading.Thread(target=self._serve, name=f"stretto-policy-{number}", daemon=True).start()
 
-    def submit(self, function: Callable[[], list[Reply]]) -> Future[list[Reply]]:
-        future: Future[list[Reply]] = Future()
+    def submit(self, function: Callable[[], list[Decision]]) -> Future[list[Decision]]:
+        future: Future[list[Decision]] = Future()
         self._work.put((future, function))
         return future
 
@@ -170,7 +170,7 @@ class _DaemonThreads:
 class _Begin:
     """Message to a troupe in another process: an episode begins, and only these are under way."""
 
-    roles: Sequence[Role]
+    roles: Sequence[AgentEpisode]
     under_way: frozenset[EpisodeKey]
 
 
@@ -186,20 +186,20 @@ _Questions = list[tuple[EpisodeKey, str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class TroupeFactory:
+class ActorsFactory:
     """Builds a troupe inside a worker."""
 
-    castings: Sequence[Casting]
+    castings: Sequence[PolicyPlan]
     world: WorldSpec
 
-    def __call__(self, port: Port) -> _TroupeService:
-        return _TroupeService(port, Troupe(self.castings, self.world))
+    def __call__(self, port: Port) -> _ActorsService:
+        return _ActorsService(port, Actors(self.castings, self.world))
 
 
-class _TroupeService:
+class _ActorsService:
     """A troupe behind a worker's port."""
 
-    def __init__(self, port: Port, troupe: Troupe) -> None:
+    def __init__(self, port: Port, troupe: Actors) -> None:
         self._port, self._troupe = port, troupe
         self._draws = GlobalDraws()
 
@@ -247,24 +247,24 @@ class Processes:
     """
 
     def __init__(
-        self, castings: Sequence[Casting], world: WorldSpec, *, processes: int, takes_part: bool = False
+        self, castings: Sequence[PolicyPlan], world: WorldSpec, *, processes: int, takes_part: bool = False
     ) -> None:
         self._home = {agent: i % processes for i, agent in enumerate(world.agents)}
         self._here = processes - 1 if takes_part else processes  # the smallest share, because the caller has more to do
-        self._troupe = Troupe(castings, world) if takes_part else None
+        self._troupe = Actors(castings, world) if takes_part else None
         self._pool = Pool(
             PROCESS,
-            [TroupeFactory(castings, world)] * self._here,
+            [ActorsFactory(castings, world)] * self._here,
             spin_seconds=SPIN_SECONDS,
             spins=takes_part,
             box_bytes=_box_bytes(world),
         )
-        self._roles: dict[tuple[EpisodeKey, str], Role] = {}
+        self._roles: dict[tuple[EpisodeKey, str], AgentEpisode] = {}
         self._questions: Sequence[Question] = ()
         self._whom: list[tuple[EpisodeKey, str]] = []  # the agents that begin, or are asked
         self._shares: list[list[int]] = []  # their indices by process, the caller's own last
 
-    def begin(self, roles: Sequence[Role]) -> None:
+    def begin(self, roles: Sequence[AgentEpisode]) -> None:
         self._roles.update({(role.episode, role.agent): role for role in roles})
         under_way = frozenset(episode for episode, _ in self._roles)
         self._share_out([(role.episode, role.agent) for role in roles])
@@ -313,8 +313,8 @@ class Processes:
             agent,
         )
 
-    def replies(self) -> list[Reply]:
-        found: dict[int, Reply] = {}
+    def replies(self) -> list[Decision]:
+        found: dict[int, Decision] = {}
 
         def act() -> None:
             if self._troupe is not None:
@@ -323,7 +323,7 @@ class Processes:
 
         for answer in self._together(act):
             for i, told in zip(self._shares[answer.worker], answer.value, strict=True):
-                found[i] = Reply(*told)
+                found[i] = Decision(*told)
         return [found[i] for i in range(len(self._questions))]
 
     def _together(self, own: Callable[[], None]) -> list[Answer]:

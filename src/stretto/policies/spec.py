@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stretto.errors import UsageError
-from stretto.policies.known import FORMS, near, registered
+from stretto.policies.registry import FORMS, near, registered
 
 STRATEGIES = ("sequential", "threads", "processes", "batched", "adaptive")
 DEFAULT_STRATEGY = "adaptive"
@@ -67,7 +67,7 @@ class PolicySpec:
         return cls(name, policy)
 
 
-class Kind(Enum):
+class PolicyKind(Enum):
     """What the code of a policy is."""
 
     TEAM = auto()  # a class with agent_policy: what agents share
@@ -75,15 +75,15 @@ class Kind(Enum):
     FUNCTION = auto()  # from observation to action
 
 
-def kind_of(found: Any, name: str) -> Kind:
+def kind_of(found: Any, name: str) -> PolicyKind:
     """Say what kind of policy `found` is; anything else is refused."""
     if not isinstance(found, type):
         if callable(found) and not hasattr(found, "agent_policy"):
-            return Kind.FUNCTION
+            return PolicyKind.FUNCTION
     elif hasattr(found, "agent_policy"):
-        return Kind.TEAM
+        return PolicyKind.TEAM
     elif hasattr(found, "step") or any("__call__" in vars(base) for base in found.__mro__):
-        return Kind.AGENT
+        return PolicyKind.AGENT
     remedy = f"pass such a class or function, or a text: {FORMS}"
     if not isinstance(found, type) and (hasattr(found, "step") or hasattr(found, "agent_policy")):
         kind = type(found).__name__

@@ -10,16 +10,16 @@ from typing import TypeVar
 
 from stretto.core import WorldSpec
 from stretto.errors import PolicyError, RunsHere, user_stacklevel
+from stretto.policies.actors import AgentEpisode, Decision, EpisodeKey, PolicyPlan, Question
 from stretto.policies.adaptive import MOST_THREADS, Adaptive
-from stretto.policies.runners import InPlace, Processes, Runner, Threads, TroupeFactory
-from stretto.policies.troupe import Casting, EpisodeKey, Question, Reply, Role
+from stretto.policies.runners import ActorsFactory, InPlace, Processes, Runner, Threads
 from stretto.workers.mail import unsendable
 
 T = TypeVar("T")
 
 
 def make_runner(
-    castings: Sequence[Casting], world: WorldSpec, strategies: Sequence[str], cores: int, *, takes_part: bool = False
+    castings: Sequence[PolicyPlan], world: WorldSpec, strategies: Sequence[str], cores: int, *, takes_part: bool = False
 ) -> Runner:
     """Return a runner in which policy number *i* has strategy *i*, with threads or processes for so many cores.
 
@@ -32,7 +32,7 @@ def make_runner(
 
 
 def _fixed(
-    castings: Sequence[Casting], world: WorldSpec, strategies: Sequence[str], *, cores: int, takes_part: bool
+    castings: Sequence[PolicyPlan], world: WorldSpec, strategies: Sequence[str], *, cores: int, takes_part: bool
 ) -> Runner:
     if len(set(strategies)) == 1:
         return _plain(castings, world, strategies[0], cores, takes_part=takes_part)
@@ -40,7 +40,7 @@ def _fixed(
 
 
 def _plain(
-    castings: Sequence[Casting], world: WorldSpec, strategy: str, cores: int, *, takes_part: bool = False
+    castings: Sequence[PolicyPlan], world: WorldSpec, strategy: str, cores: int, *, takes_part: bool = False
 ) -> Runner:
     wide = max(1, min(cores, len(world.agents)))
     match strategy:
@@ -51,7 +51,7 @@ def _plain(
         case "threads":
             return Threads(castings, world, threads=max(wide, min(MOST_THREADS, len(world.agents))))
         case "processes":
-            if (reason := unsendable(TroupeFactory(castings, world))) is not None:
+            if (reason := unsendable(ActorsFactory(castings, world))) is not None:
                 told = f"agents choose in this process and not in others: {reason}"
                 warnings.warn(RunsHere(told), stacklevel=user_stacklevel())
                 return InPlace(castings, world, batched=False)
@@ -63,7 +63,7 @@ def _plain(
 class Mixed:
     """Several runners at once: those elsewhere are asked first, and work while the caller does its part."""
 
-    def __init__(self, castings: Sequence[Casting], world: WorldSpec, strategies: Sequence[str], cores: int) -> None:
+    def __init__(self, castings: Sequence[PolicyPlan], world: WorldSpec, strategies: Sequence[str], cores: int) -> None:
         # Those in place come last: nobody waits for them before all others are at work.
         order = sorted(set(strategies), key=lambda name: (name in ("sequential", "batched"), name))
         self._members = [[i for i, name in enumerate(strategies) if name == one] for one in order]
@@ -76,7 +76,7 @@ class Mixed:
         self._asked: list[list[int]] = []
         self._questions: Sequence[Question] = ()
 
-    def begin(self, roles: Sequence[Role]) -> None:
+    def begin(self, roles: Sequence[AgentEpisode]) -> None:
         for r, runner in enumerate(self._runners):
             share = [role for role in roles if self._runner_of[role.policy] == r]
             if share:
@@ -93,8 +93,8 @@ class Mixed:
             if indices:
                 runner.ask([questions[i] for i in indices], limit_seconds)
 
-    def replies(self) -> list[Reply]:
-        found: dict[int, Reply] = {}
+    def replies(self) -> list[Decision]:
+        found: dict[int, Decision] = {}
         errors: list[Exception] = []
         for r in reversed(range(len(self._runners))):  # the caller's own part first: the others are at work
             if self._asked[r]:

@@ -15,12 +15,12 @@ from stretto.workers import watchdog
 from stretto.workers.arena import Arena
 from stretto.workers.backends import Backend
 from stretto.workers.base import Failure, Output, Port, Reply, Service, Spans, Worker
-from stretto.workers.boxes import Box, Boxed, boxes, lay_out_boxes
 from stretto.workers.control import BEAT, DONE, MAIL, POSITION, TRACING, Bell
 from stretto.workers.inline import InlineWorker
 from stretto.workers.mail import Unreadable, dump
 from stretto.workers.output import deliver
 from stretto.workers.resources import resources
+from stretto.workers.shared_mailbox import Box, Boxed, boxes, lay_out_boxes
 from stretto.workers.waiting import LONGEST_SLEEP_SECONDS, Waiter
 
 _EXIT_SECONDS = 1.0

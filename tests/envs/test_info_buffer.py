@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import stretto
-from stretto.envs.board import BOARD_BYTES, Board, speaks_of
+from stretto.envs.info_buffer import BOARD_BYTES, InfoBuffer, speaks_of
 from stretto.envs.infos import Table, merge, pack
 from stretto.errors import InvalidOutput
 from stretto.testing import check_same
@@ -38,7 +38,7 @@ def test_what_is_laid_down_is_what_is_found(infos):
     if not isinstance(table, Table):
         return
     room = np.zeros((len(infos), BOARD_BYTES), np.uint8)
-    worker, caller = Board(10, room), Board(10, room)
+    worker, caller = InfoBuffer(10, room), InfoBuffer(10, room)
     sent = worker.put(table, 1, known=0)
     assert isinstance(sent, Table)  # its kind is new
     known = caller.learn_from(sent, known=0)
@@ -50,7 +50,7 @@ def test_what_is_laid_down_is_what_is_found(infos):
 
 
 def test_a_word_is_about_one_request_alone():
-    board = Board(0, np.zeros((2, BOARD_BYTES), np.uint8))
+    board = InfoBuffer(0, np.zeros((2, BOARD_BYTES), np.uint8))
     table = pack([(0, {"a": 1.0}), (1, {"a": 2.0})])
     known = board.learn_from(board.put(table, 6, known=0), known=0)
     board.put(table, 7, known)
@@ -61,14 +61,14 @@ def test_a_word_is_about_one_request_alone():
 
 
 def test_what_does_not_fit_is_sent():
-    board = Board(0, np.zeros((2, BOARD_BYTES), np.uint8))
+    board = InfoBuffer(0, np.zeros((2, BOARD_BYTES), np.uint8))
     large = pack([(slot, {"a": np.zeros(100)}) for slot in range(2)])
     assert board.put(large, 1, known=0) is large
     assert board.put(large, 2, known=0) is large
 
 
 def test_a_kind_is_sent_until_the_caller_knows_it():
-    board = Board(0, np.zeros((1, BOARD_BYTES), np.uint8))
+    board = InfoBuffer(0, np.zeros((1, BOARD_BYTES), np.uint8))
     table = pack([(0, {"a": 1.0})])
     assert [board.put(table, request, known=0).number for request in (1, 2, 3)] == [1, 1, 1]
     other = pack([(0, {"b": 1.0})])
@@ -78,7 +78,7 @@ def test_a_kind_is_sent_until_the_caller_knows_it():
 
 
 def test_there_may_be_more_kinds_than_numbers():
-    board = Board(0, np.zeros((1, BOARD_BYTES), np.uint8))
+    board = InfoBuffer(0, np.zeros((1, BOARD_BYTES), np.uint8))
     known = 0
     for repeated in (False, True):
         for number in range(150):

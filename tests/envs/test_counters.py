@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from stretto.envs.tally import Tally
+from stretto.envs.counters import Counters
 
 SLOTS, STEPS = 5, 200
 
@@ -15,7 +15,7 @@ SLOTS, STEPS = 5, 200
 @pytest.mark.parametrize("ask_every", [1, 7, STEPS])
 def test_it_does_not_matter_how_often_one_asks(mode, ask_every):
     draw = np.random.default_rng(1)
-    tally = Tally(SLOTS, mode)
+    tally = Counters(SLOTS, mode)
     waiting = np.zeros(SLOTS, bool)
     steps = episodes = 0
     numbers = np.zeros(SLOTS, int)

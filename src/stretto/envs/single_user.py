@@ -1,4 +1,4 @@
-"""Alone: a vector environment is used by one thread at a time, and a second one is told so."""
+"""SingleUser: a vector environment is used by one thread at a time, and a second one is told so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NoReturn
 from stretto.errors import UsageError
 
 
-class Alone:
+class SingleUser:
     """Stands around each call: `with alone`.
 
     Not a lock: nobody waits, and whoever comes while another thread is inside gets an error instead of its results.

@@ -1,4 +1,4 @@
-"""Troupe: policies of one process, and the agents that follow them. How an action is computed exists here alone."""
+"""Actors: policies of one process, and the agents that follow them. How an action is computed exists here alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EpisodeKey = Hashable
 
 
 @dataclass(frozen=True, slots=True)
-class Casting:
+class PolicyPlan:
     """What the plan fixes about one policy: which global generators it draws from, and the rows of its batches.
 
     `rows` is 0 where the policy has no `step_batch`. `seed` is for what it draws while it is loaded, such as weights:
@@ -40,7 +40,7 @@ class Casting:
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class AgentEpisode:
     """One agent in one episode: which policy it follows, and the root of its random numbers."""
 
     episode: EpisodeKey
@@ -59,7 +59,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Decision:
     """What it does, how long choosing that took, and for how much of that time it computed."""
 
     action: Action
@@ -69,28 +69,28 @@ class Reply:
 
 @dataclass(slots=True)
 class _Player:
-    role: Role
+    role: AgentEpisode
     policy: Any
     guard: PrivateGenerators | None
 
 
 @dataclass(slots=True)
 class _Loaded:
-    casting: Casting
+    casting: PolicyPlan
     world: WorldSpec
     policy: MultiAgentPolicy
     spare: list[np.random.Generator] = field(default_factory=list)  # for agents that only fill up a batch
 
 
-class Troupe:
+class Actors:
     """Loads each policy once, and makes a fresh agent policy for every role."""
 
-    def __init__(self, castings: Sequence[Casting], world: WorldSpec) -> None:
+    def __init__(self, castings: Sequence[PolicyPlan], world: WorldSpec) -> None:
         self._world = world
         self._loaded = [_loaded(casting, own_spaces(world)) for casting in castings]
         self._players: dict[tuple[EpisodeKey, AgentId], _Player] = {}
 
-    def begin(self, roles: Iterable[Role]) -> None:
+    def begin(self, roles: Iterable[AgentEpisode]) -> None:
         """Make the agent policies of an episode, or of some agents in it."""
         for role in roles:
             loaded = self._loaded[role.policy]
@@ -99,7 +99,7 @@ class Troupe:
                 guard = PrivateGenerators(role.tree.child("global"), probation=0, drawn=loaded.casting.draws)
             self._players[role.episode, role.agent] = self._player(loaded, role, guard)
 
-    def _player(self, loaded: _Loaded, role: Role, guard: PrivateGenerators | None) -> _Player:
+    def _player(self, loaded: _Loaded, role: AgentEpisode, guard: PrivateGenerators | None) -> _Player:
         # Policies like to sample their actions from the space: these numbers too are the agent's own.
         loaded.world.action_spaces[role.agent].seed(role.tree.child("space").seed())
 
@@ -123,9 +123,9 @@ class Troupe:
         """Forget all episodes but these."""
         self._players = {key: player for key, player in self._players.items() if key[0] in episodes}
 
-    def act(self, questions: Sequence[Question]) -> list[Reply]:
+    def act(self, questions: Sequence[Question]) -> list[Decision]:
         """Return what each agent does, asked in this order. Those that follow a policy with `step_batch` are together."""
-        replies: dict[int, Reply] = {}
+        replies: dict[int, Decision] = {}
         groups: dict[Hashable, list[int]] = {}
         for i, question in enumerate(questions):
             policy = self._players[question.episode, question.agent].role.policy
@@ -144,24 +144,24 @@ class Troupe:
                 replies.update(zip(chunk, answers, strict=True))
         return [replies[i] for i in range(len(questions))]
 
-    def _act_alone(self, player: _Player, observation: Observation) -> Reply:
-        def step() -> Reply:  # timed inside: waiting for one's turn with the global generators is not computing
+    def _act_alone(self, player: _Player, observation: Observation) -> Decision:
+        def step() -> Decision:  # timed inside: waiting for one's turn with the global generators is not computing
             began, busy = time.perf_counter(), time.thread_time()
             action = player.policy.step(observation)
             seconds, computed = time.perf_counter() - began, time.thread_time() - busy
-            return Reply(own_copy(action), seconds, computed)  # its next may be the same array
+            return Decision(own_copy(action), seconds, computed)  # its next may be the same array
 
-        reply: Reply = (
+        reply: Decision = (
             _attributed(player.role, step) if player.guard is None else _attributed(player.role, player.guard.run, step)
         )
         return reply
 
-    def _act_together(self, loaded: _Loaded, questions: list[Question]) -> list[Reply]:
+    def _act_together(self, loaded: _Loaded, questions: list[Question]) -> list[Decision]:
         """Ask a policy for a whole batch, always of the same number of rows: their last bits depend on it."""
         players = [self._players[question.episode, question.agent] for question in questions]
         count, missing = len(players), loaded.casting.rows - len(players)
 
-        def step() -> list[Reply]:
+        def step() -> list[Decision]:
             policies = [player.policy for player in players]
             observations = [question.observation for question in questions]
             if missing:
@@ -175,10 +175,10 @@ class Troupe:
                     f"step_batch must return an action for each of {len(policies)} agents, got {len(actions)}"
                 )
             seconds, computed = (time.perf_counter() - began) / count, (time.thread_time() - busy) / count
-            return [Reply(own_copy(action), seconds, computed) for action in actions[:count]]
+            return [Decision(own_copy(action), seconds, computed) for action in actions[:count]]
 
         guard = players[0].guard
-        replies: list[Reply] = _attributed(players[0].role, step if guard is None else lambda: guard.run(step))
+        replies: list[Decision] = _attributed(players[0].role, step if guard is None else lambda: guard.run(step))
         return replies
 
     def _extra(self, loaded: _Loaded, agent: AgentId, number: int) -> Any:
@@ -199,11 +199,11 @@ def own_spaces(world: WorldSpec) -> WorldSpec:
     )
 
 
-def _loaded(casting: Casting, world: WorldSpec) -> _Loaded:
+def _loaded(casting: PolicyPlan, world: WorldSpec) -> _Loaded:
     return _Loaded(casting, world, casting.load(world))
 
 
-def _attributed(role: Role, function: Callable[..., Any], *args: Any) -> Any:
+def _attributed(role: AgentEpisode, function: Callable[..., Any], *args: Any) -> Any:
     """Call a policy's code; what it raises says whose it was."""
     try:
         return function(*args)

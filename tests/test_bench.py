@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from stretto import UsageError
+from stretto.bench import BACKENDS, PLAIN_LOOP, PlainLoop, race
 from stretto.budget import CpuBudget
-from stretto.envs.race import BACKENDS, PLAIN_LOOP, PlainLoop, race
 
 
 @pytest.mark.parametrize("world", ["CartPole-v1", "Pendulum-v1", "Blackjack-v1"])

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from stretto.envs import messages
-from stretto.envs.board import BOARD_BYTES, Board
+from stretto.envs.blame import BlamingMail, parts_of, unpicklable
 from stretto.envs.group import EnvGroup, Rows
+from stretto.envs.info_buffer import BOARD_BYTES, InfoBuffer
 from stretto.envs.infos import Table
 from stretto.envs.layout import Array, SpaceLayout
 from stretto.envs.messages import Attach, Built, Extras
-from stretto.envs.restoring import Restorer
-from stretto.envs.sending import BlamingMail, parts_of, unpicklable
+from stretto.envs.restorer import Restorer
 from stretto.envs.slot import GroupSettings, Maker
 from stretto.errors import InvalidOutput
 from stretto.workers.base import Port, Start
@@ -104,7 +104,7 @@ class GroupService:
         ] == [((), ())]
         self._rows: list[Rows] = []
         self._buffers: Buffers | None = None
-        self._board: Board | None = None
+        self._board: InfoBuffer | None = None
         self._shared = True
         self._loose: list[list[Any]] = [[None] * len(makers) for _ in self._observations.loose]
         self._changed: list[tuple[int, int, Any]] = []
@@ -164,7 +164,7 @@ class GroupService:
             extras.objects, self._changed = self._changed, []
         return extras
 
-    def _lay_down(self, extras: Extras, board: Board) -> Extras | None:
+    def _lay_down(self, extras: Extras, board: InfoBuffer) -> Extras | None:
         """Lay infos on the board if they fit; return what is left to be sent."""
         if isinstance(extras.infos, Table):
             laid = board.put(extras.infos, self._port.serving, self._port.words[KNOWN])
@@ -236,7 +236,7 @@ class GroupService:
             arrays = self._port.arena.view(message.fields)
             self._buffers = Buffers.of(arrays, leaves).part(group.first, group.count)
             if self._port.crosses_processes and self._buffers.board is not None:
-                self._board = Board(group.first, self._buffers.board)
+                self._board = InfoBuffer(group.first, self._buffers.board)
         b = self._buffers
         self._rows = [
             Rows.of(

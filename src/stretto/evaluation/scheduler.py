@@ -1,4 +1,4 @@
-"""Run: a plan being played. What dies or hangs is tried again, and told by name if that does not help."""
+"""Scheduler: a plan being played. What dies or hangs is tried again, and told by name if that does not help."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from stretto.errors import Place, UsageError, WorkerDied, WorldHung
-from stretto.evaluation.hands import Hands
+from stretto.evaluation.episode_worker import MARGIN_SECONDS, Look, PlayTask, Staging, trouble_of
 from stretto.evaluation.plan import Facts, Plan, Task
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord, finite
 from stretto.evaluation.reproduce import reproduce
-from stretto.evaluation.service import MARGIN_SECONDS, Look, PlayTask, Staging, trouble_of
 from stretto.evaluation.statistics import LARGEST
+from stretto.evaluation.task_queue import TaskQueue
 from stretto.rollout import Played, Trouble, how_lost
 from stretto.workers.pool import Answer, Pool
 
@@ -22,13 +22,13 @@ NOT_FINITE = "RewardNotFinite"
 """The kind of failure of an episode whose rewards add up to no number that could be compared."""
 
 
-class Run:
+class Scheduler:
     """A plan being played. Results are kept by key; the order in which they come changes nothing."""
 
     def __init__(
         self, plan: Plan, pool: Pool, on_episode: Callable[[EpisodeRecord], None], staging: Staging | None = None
     ) -> None:
-        self._plan, self._hands, self._on_episode = plan, Hands(pool), on_episode
+        self._plan, self._hands, self._on_episode = plan, TaskQueue(pool), on_episode
         self._staging = staging or Staging()
         self.records: dict[tuple[int, int, int], EpisodeRecord] = {}
         self.moments: dict[tuple[int, int, int], list[dict[str, tuple[int, int, float]]]] = {}

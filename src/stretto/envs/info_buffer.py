@@ -1,4 +1,4 @@
-"""Board: shared memory on which a worker lays the infos of a step, so that no mail is needed for them."""
+"""InfoBuffer: shared memory on which a worker lays the infos of a step, so that no mail is needed for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.envs.infos import Infos, Kind, Table
+from stretto.envs.infos import InfoKind, Infos, Table
 from stretto.envs.layout import Array
 
 BOARD_BYTES = 256
@@ -17,7 +17,7 @@ _WHOLE = 1 << 7
 _REQUEST_BITS = 8
 
 
-class Board:
+class InfoBuffer:
     """The room of the slots from `first` on, seen by their worker or by the caller.
 
     A kind of infos is sent by mail, with a number, until the caller says that it knows it: a bit for each in one of its
@@ -28,8 +28,8 @@ class Board:
     def __init__(self, first: int, room: Array) -> None:
         self._first, self._count = first, len(room)
         self._room = room.reshape(-1)
-        self._numbers: dict[Kind, int] = {}
-        self._kinds: dict[int, tuple[Kind, list[Array], Array]] = {}
+        self._numbers: dict[InfoKind, int] = {}
+        self._kinds: dict[int, tuple[InfoKind, list[Array], Array]] = {}
 
     # ---- the worker's side ----
 
@@ -56,7 +56,7 @@ class Board:
         mask[...] = table.mask
         return request << _REQUEST_BITS | number
 
-    def _size(self, kind: Kind) -> int:
+    def _size(self, kind: InfoKind) -> int:
         sizes = [len(numbers) * _bytes(form) for form, numbers in kind.blocks()]
         return self._count * (sum(sizes) + len(kind.keys))
 
@@ -69,7 +69,7 @@ class Board:
         self._learn(infos.number, infos.kind)
         return known | 1 << infos.number
 
-    def _learn(self, number: int, kind: Kind) -> None:
+    def _learn(self, number: int, kind: InfoKind) -> None:
         # The largest numbers first: then all are aligned.
         forms = [(form, len(numbers)) for form, numbers in kind.blocks()]
         order = sorted(range(len(forms)), key=lambda n: -np.dtype(forms[n][0][0]).itemsize)

@@ -13,13 +13,13 @@ from typing import Any
 
 from stretto.budget import CpuBudget, default_budget
 from stretto.errors import RunsHere, UsageError, user_stacklevel
+from stretto.evaluation.episode_worker import HANG_SECONDS, EpisodeWorkerFactory, Staging
 from stretto.evaluation.journal import Journal
 from stretto.evaluation.missions import Mission, find_missions
 from stretto.evaluation.plan import Entry, Plan, Task
-from stretto.evaluation.playing import Run
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.report import Report
-from stretto.evaluation.service import HANG_SECONDS, EvaluationFactory, Staging
+from stretto.evaluation.scheduler import Scheduler
 from stretto.evaluation.statistics import Failed
 from stretto.evaluation.tracing import trace_path, traced
 from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, PolicySpec
@@ -214,7 +214,7 @@ def _staged(plan: Plan, level: _Level, limits: _Limits, strategy: str, *, apart:
         overage_seconds=limits.overage_ms / 1000,
         hang_seconds=limits.hang_seconds,
     )
-    backend, workers, factory = PROCESS if apart else SERIAL, level.workers, EvaluationFactory(plan, staging)
+    backend, workers, factory = PROCESS if apart else SERIAL, level.workers, EpisodeWorkerFactory(plan, staging)
     if apart and (reason := unsendable(factory)) is not None:
         told = f"everything is played in this process, because not all of it can be sent to others: {reason}"
         warnings.warn(RunsHere(told), stacklevel=user_stacklevel())
@@ -257,12 +257,12 @@ def _play_all(
             on_episode(record)
 
     done = [where for key, where in keys.items() if key in before or where[2] not in chosen]
-    run: Run | None = None
+    run: Scheduler | None = None
     interrupted = False
     try:
         if len(done) < len(keys):
             with stage.pools() as pool:
-                run = Run(plan, pool, keep, stage.staging)
+                run = Scheduler(plan, pool, keep, stage.staging)
                 tasks = plan.tasks(run.look(strict=False), done)
                 tasks = [Task(t.mission, t.entry, tuple(n for n in t.episodes if n in chosen)) for t in tasks]
                 run.play(reversed(tasks) if reverse else tasks)

@@ -15,14 +15,14 @@ import numpy as np
 from stretto.adapters.episodes import EpisodeWorld, as_episodes, own_copy
 from stretto.core import Action, AgentId
 from stretto.errors import UsageError
+from stretto.evaluation.episode_worker import EpisodeWorkerFactory, Staging
+from stretto.evaluation.evaluate import entries_of
 from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import Facts, Plan, rows
-from stretto.evaluation.playing import Run
 from stretto.evaluation.records import EpisodeRecord
-from stretto.evaluation.run import entries_of
-from stretto.evaluation.service import EvaluationFactory, Staging
+from stretto.evaluation.scheduler import Scheduler
+from stretto.policies.actors import AgentEpisode, PolicyPlan, Question
 from stretto.policies.runners import InPlace
-from stretto.policies.troupe import Casting, Question, Role
 from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators
 from stretto.workers.backends import PROCESS, SERIAL
 from stretto.workers.mail import unsendable
@@ -59,12 +59,14 @@ def replay(
     try:
         # Private generators for all, whether they are needed or not: it is slow anyway to look at everything.
         castings = [
-            Casting(spec, frozenset(GLOBAL_GENERATORS), rows(facts, i), plan.seed)
+            PolicyPlan(spec, frozenset(GLOBAL_GENERATORS), rows(facts, i), plan.seed)
             for i, spec in enumerate(plan.entries[entry].specs)
         ]
         spec = world.spec()
         runner = InPlace(castings, spec, batched=True)
-        runner.begin([Role(episode, a, policy, begun.tree.child("policy", a)) for a, policy in begun.policies.items()])
+        runner.begin(
+            [AgentEpisode(episode, a, policy, begun.tree.child("policy", a)) for a, policy in begun.policies.items()]
+        )
         guard = PrivateGenerators(begun.tree.child("world"), drawn=GLOBAL_GENERATORS)
         limit = plan.max_steps if plan.max_steps is not None else plan.missions[mission].max_steps
         observations = guard.run(world.reset, begun.seed)
@@ -101,13 +103,13 @@ def _picture(world: EpisodeWorld, shows: bool) -> Any:
         return None
 
 
-def watch(
+def watch_episode(
     mission: Mission, policies: Sequence[Any], *, seed: int, episode: int, steps: int | None, render_mode: str = "ansi"
 ) -> Iterator[Moment]:
     """Play one episode of a mission, all policies together, and yield what is seen."""
     plan = Plan((mission,), entries_of(policies, mix=len(policies) > 1), episode + 1, seed, steps)
-    with Pool(SERIAL, [EvaluationFactory(plan, Staging())]) as pool:
-        facts = Run(plan, pool, lambda _: None).look()
+    with Pool(SERIAL, [EpisodeWorkerFactory(plan, Staging())]) as pool:
+        facts = Scheduler(plan, pool, lambda _: None).look()
     yield from replay(plan, facts[0, 0], 0, 0, episode, render_mode)
 
 
@@ -157,9 +159,9 @@ def _safe_to_play(records: Mapping[tuple[str, str, int], EpisodeRecord], pair: t
 
 def _looked_at(plan: Plan) -> dict[tuple[int, int], Facts]:
     """Look at what is played, elsewhere if it can be sent there: a policy may die in its first step."""
-    factory = EvaluationFactory(plan, Staging())
+    factory = EpisodeWorkerFactory(plan, Staging())
     with Pool(PROCESS if unsendable(factory) is None else SERIAL, [factory]) as pool:
-        return Run(plan, pool, lambda _: None).look()
+        return Scheduler(plan, pool, lambda _: None).look()
 
 
 def _until_it_fails(moments: Iterator[Moment]) -> Iterator[Moment]:

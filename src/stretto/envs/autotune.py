@@ -165,7 +165,7 @@ def _asked(pool: Pool, message: object, limit_seconds: float | None) -> Answer:
     return answers[0]
 
 
-def choose(maker: Callable[[], Any], count: int, cores: int, *, isolate: bool) -> Choice:
+def choose_backend(maker: Callable[[], Any], count: int, cores: int, *, isolate: bool) -> Choice:
     """Choose how to run `count` worlds like this one on so many free cores."""
     everywhere = max(1, min(count, cores))
     if isolate:

@@ -16,11 +16,11 @@ from stretto.errors import Place, WorldFailed, users_traceback
 from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import Facts, Plan, Task, rows
 from stretto.evaluation.tracing import TracedService, traced_runner, traced_world
+from stretto.policies.actors import PolicyPlan, own_spaces
 from stretto.policies.builtin import Random
 from stretto.policies.loading import reset_policy
 from stretto.policies.runners import Runner
 from stretto.policies.strategies import make_runner
-from stretto.policies.troupe import Casting, own_spaces
 from stretto.rollout import Deadline, Played, Trouble, play
 from stretto.seeding import GLOBAL_GENERATORS, GlobalDraws, PrivateGenerators, SeedTree
 from stretto.workers.base import Port, Start
@@ -89,18 +89,18 @@ class Staging:
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluationFactory:
+class EpisodeWorkerFactory:
     """Builds the service inside a worker."""
 
     plan: Plan
     staging: Staging
 
     def __call__(self, port: Port) -> TracedService:
-        service = EvaluationService(port, self.plan, self.staging)
+        service = EpisodeService(port, self.plan, self.staging)
         return TracedService(port, service, service.describe)
 
 
-class EvaluationService:
+class EpisodeService:
     """Plays tasks of a plan."""
 
     def __init__(self, port: Port, plan: Plan, staging: Staging) -> None:
@@ -177,7 +177,7 @@ class EvaluationService:
         for one in specs:
             guard = PrivateGenerators(SeedTree(0).child("look"), probation=1 << 62)
             with trace.span("load policy"), self._loading():
-                loaded = Casting(one, seed=self._plan.seed).load(own_spaces(spec))
+                loaded = PolicyPlan(one, seed=self._plan.seed).load(own_spaces(spec))
             well = acting and self._try_out(guard, loaded, spec, mission)
             # Private generators that nobody draws from change nothing: where it is not known, there are all of them.
             found.append((frozenset(guard.drawn) if well else _ALL_GENERATORS, _batches(loaded)))
@@ -302,7 +302,7 @@ class EvaluationService:
             (world,) = self._some_worlds(task.mission, 1)
             entry, staging = self._plan.entries[task.entry], self._staging
             castings = [
-                Casting(spec, _ALL_GENERATORS if guarded else facts.draws[i], rows(facts, i), self._plan.seed)
+                PolicyPlan(spec, _ALL_GENERATORS if guarded else facts.draws[i], rows(facts, i), self._plan.seed)
                 for i, spec in enumerate(entry.specs)
             ]
             strategies = ["processes" if apart else spec.strategy or staging.strategy for spec in entry.specs]

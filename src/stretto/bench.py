@@ -55,7 +55,7 @@ class RaceResult:
     rows: tuple[Row, ...]
 
 
-class Runner(Protocol):
+class Contestant(Protocol):
     """Whoever steps many worlds at once."""
 
     def step(self, actions: Any) -> int:
@@ -83,7 +83,7 @@ def race(
     with ExitStack() as stack:
         plain = PlainLoop(makers_of(world, num_envs, None, ()))
         stack.callback(plain.close)
-        runners: dict[str, Runner] = {PLAIN_LOOP: plain}
+        runners: dict[str, Contestant] = {PLAIN_LOOP: plain}
         choices = {PLAIN_LOOP: "a list of environments, stepped one after the other in this process"}
         for backend in backends:
             # They take turns, so each may have all cores: none draws on what the others were given.
@@ -100,7 +100,7 @@ def race(
 
 
 def _run(
-    runners: dict[str, Runner], batches: list[Any], seconds: float, on_progress: Callable[[float], None]
+    runners: dict[str, Contestant], batches: list[Any], seconds: float, on_progress: Callable[[float], None]
 ) -> dict[str, list[float]]:
     """Return the steps a second of each runner, one figure a round; the first round warms up and does not count."""
     rates: dict[str, list[float]] = {name: [] for name in runners}
@@ -114,7 +114,7 @@ def _run(
     return rates
 
 
-def _turn(runner: Runner, batches: list[Any], seconds: float) -> float:
+def _turn(runner: Contestant, batches: list[Any], seconds: float) -> float:
     clock, step = time.perf_counter, runner.step
     steps = turns = 0
     began = clock()

@@ -1,4 +1,4 @@
-"""Tally: how many steps and episodes there were, counted when somebody asks."""
+"""Counters: how many steps and episodes there were, counted when somebody asks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Statistics:
     truncations: int = 0
 
 
-class Tally:
+class Counters:
     """Counts from the flags of each step; `counts` and `episodes` are right whenever they are read."""
 
     def __init__(self, count: int, mode: AutoresetMode) -> None:

@@ -1,4 +1,4 @@
-"""Hands: the workers of an evaluation, who are given one thing after the other until nothing is left."""
+"""TaskQueue: the workers of an evaluation, who are given one thing after the other until nothing is left."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from stretto.evaluation.service import LOADING_SECONDS, Ready
+from stretto.evaluation.episode_worker import LOADING_SECONDS, Ready
 from stretto.workers.pool import Answer, Pool
 
 T = TypeVar("T")
@@ -15,7 +15,7 @@ _MOST_STARTS = 10
 """How many workers in a row may die before they can be given anything."""
 
 
-class Hands:
+class TaskQueue:
     """Workers that are made ready before they are given anything: a new process may take longer than any step."""
 
     def __init__(self, pool: Pool) -> None:

@@ -6,9 +6,9 @@ import os
 import signal
 from pathlib import Path
 
+from stretto.evaluation.evaluate import evaluate
 from stretto.evaluation.missions import find_missions
-from stretto.evaluation.replay import films
-from stretto.evaluation.run import evaluate
+from stretto.evaluation.video import films
 from stretto.policies.spec import PolicySpec
 
 EPISODES, STEPS = 5, 4
