@@ -16,7 +16,7 @@ from stretto.adapters.episodes import own_copy
 from stretto.evaluation.evaluate import evaluate
 from stretto.evaluation.missions import Mission
 from stretto.evaluation.verify import Way, verify
-from stretto.evaluation.video import watch
+from stretto.evaluation.video import watch_episode
 
 AGENTS = ("a", "b", "c")
 PLACES = spaces.Box(-1e9, 1e9, (2,), np.float64)
@@ -127,7 +127,7 @@ def test_memory_that_is_used_again_makes_no_difference_wherever_agents_choose(jo
 def test_an_episode_that_is_watched_is_the_one_that_was_counted(expected):
     for i, policy in enumerate(POLICIES):
         record = json.loads(expected[3 * i])
-        moments = list(watch(Mission("Thrifty", Thrifty), [policy], seed=0, episode=0, steps=None))
+        moments = list(watch_episode(Mission("Thrifty", Thrifty), [policy], seed=0, episode=0, steps=None))
         for agent in AGENTS:
             assert sum(moment.rewards[agent] for moment in moments) == record["rewards"][agent]
 
