@@ -162,13 +162,14 @@ class WorkerError(StrettoError):
 
 
 class WorkerDied(WorkerError):
-    """A worker's process exited and was not, or could not be, recovered."""
+    """A worker's process exited and was not, or could not be, recovered; `ended` says how."""
 
-    def __init__(self, message: str, place: Place, restarts: int = 0) -> None:
-        super().__init__(message, place, restarts)
+    def __init__(self, message: str, place: Place, restarts: int = 0, ended: str = "") -> None:
+        super().__init__(message, place, restarts, ended)
         self.message = message
         self.place = place
         self.restarts = restarts
+        self.ended = ended
 
     def __str__(self) -> str:
         return self.message

@@ -168,7 +168,8 @@ def how_lost(what: str, error: BaseException, limit_seconds: float | None) -> tu
         within = "" if limit_seconds is None else f" for {limit_seconds:g} s"
         stack = _without_addresses(error.stack)
         return f"{what} gave no sign of life{within} and was ended", stack or "its Python stack is not known"
-    told = _without_addresses(str(error).partition(" died: ")[2] or str(error))
+    ended = error.ended if isinstance(error, WorkerDied) else ""
+    told = _without_addresses(ended or str(error))
     return f"{what} died: {told.partition(chr(10))[0]}", told
 
 

@@ -82,12 +82,12 @@ class WorldCalls:
 
     def statistics(self) -> Statistics:
         """Return what was counted since construction."""
-        return dataclasses.replace(self._engine.state.tally.counts)
+        return dataclasses.replace(self._engine.state.counters.counts)
 
     @property
     def worker_pids(self) -> list[int]:
         """The processes, other than the caller's, that hold environments now."""
-        return self._engine.crew.worker_pids
+        return self._engine.supervisor.pids
 
     def __enter__(self) -> Self:
         return self

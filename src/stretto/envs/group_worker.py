@@ -9,22 +9,17 @@ from typing import Any
 import numpy as np
 
 from stretto.envs import messages
+from stretto.envs.arrays import BUFFERS, Buffers, array_shapes
 from stretto.envs.blame import BlamingMail, parts_of, unpicklable
 from stretto.envs.group import EnvGroup, Rows
-from stretto.envs.info_buffer import BOARD_BYTES, InfoBuffer
+from stretto.envs.info_buffer import InfoBuffer
 from stretto.envs.infos import Table
-from stretto.envs.layout import Array, SpaceLayout
+from stretto.envs.layout import SpaceLayout
 from stretto.envs.messages import Attach, Built, Extras
 from stretto.envs.restorer import Restorer
 from stretto.envs.slot import GroupSettings, Maker
 from stretto.errors import InvalidOutput
 from stretto.workers.base import Port, Start
-from stretto.workers.control import BEAT, INFOS, KNOWN, POSITION
-
-STEP_ALL = 0
-"""Signal: step every world; `STEP_ALL + buffer`. A step of one world is `2 * (i + 1) + buffer`."""
-
-BUFFERS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,54 +30,13 @@ class GroupFactory:
     first: int
     settings: GroupSettings
 
+    @property
+    def slots(self) -> range:
+        """The slots that it makes worlds for."""
+        return range(self.first, self.first + len(self.makers))
+
     def __call__(self, port: Port) -> GroupService:
         return GroupService(port, self.makers, self.first, self.settings)
-
-
-def array_shapes(
-    observations: SpaceLayout, actions: SpaceLayout, count: int
-) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Return the arrays of `count` slots: twice observations, rewards and both flags, then the actions, and a board."""
-    flag = np.dtype(np.bool_)
-    once = [*observations.shapes(count), ((count,), np.dtype(np.float64)), ((count,), flag), ((count,), flag)]
-    return [*once * BUFFERS, *actions.shapes(count), ((count, BOARD_BYTES), np.dtype(np.uint8))]
-
-
-@dataclass(slots=True)
-class Buffers:
-    """The arrays of `array_shapes`, by role."""
-
-    observations: list[list[Array]]
-    rewards: list[Array]
-    terminated: list[Array]
-    truncated: list[Array]
-    actions: list[Array]
-    board: Array | None = None
-
-    @classmethod
-    def of(cls, arrays: list[Array], leaves: int) -> Buffers:
-        size = leaves + 3
-        sets = [arrays[b * size : (b + 1) * size] for b in range(BUFFERS)]
-        return cls(
-            observations=[s[:leaves] for s in sets],
-            rewards=[s[leaves] for s in sets],
-            terminated=[s[leaves + 1] for s in sets],
-            truncated=[s[leaves + 2] for s in sets],
-            actions=arrays[BUFFERS * size : -1],
-            board=arrays[-1],
-        )
-
-    def part(self, first: int, count: int) -> Buffers:
-        """Return the rows of some slots, as views."""
-        span = slice(first, first + count)
-        return Buffers(
-            observations=[[a[span] for a in arrays] for arrays in self.observations],
-            rewards=[a[span] for a in self.rewards],
-            terminated=[a[span] for a in self.terminated],
-            truncated=[a[span] for a in self.truncated],
-            actions=[a[span] for a in self.actions],
-            board=None if self.board is None else self.board[span],
-        )
 
 
 class GroupService:
@@ -90,9 +44,9 @@ class GroupService:
 
     def __init__(self, port: Port, makers: Sequence[Maker], first: int, settings: GroupSettings) -> None:
         self._port = port
-        self._group = EnvGroup(makers, first, settings, port.index, port.words[POSITION : POSITION + 1])
+        self._group = EnvGroup(makers, first, settings, port.index, port.position)
         port.place = self._group.place
-        if port.crosses_processes:
+        if port.pickles:
             port.mail = BlamingMail(port.mail, self._blame)
         self._asked: Sequence[int] = ()
         self._group.build()
@@ -104,7 +58,7 @@ class GroupService:
         ] == [((), ())]
         self._rows: list[Rows] = []
         self._buffers: Buffers | None = None
-        self._board: InfoBuffer | None = None
+        self._info_buffer: InfoBuffer | None = None
         self._shared = True
         self._loose: list[list[Any]] = [[None] * len(makers) for _ in self._observations.loose]
         self._changed: list[tuple[int, int, Any]] = []
@@ -154,8 +108,8 @@ class GroupService:
         if code < BUFFERS:
             actions = self._take_actions(slice(None))
             extras = group.step(group.everyone, actions, self._rows[buffer])
-            if extras is not None and self._board is not None:
-                extras = self._lay_down(extras, self._board)
+            if extras is not None and self._info_buffer is not None:
+                extras = self._lay_down(extras, self._info_buffer)
         else:
             i = (code >> 1) - 1
             extras = group.step([i], self._take_actions(slice(i, i + 1)), self._rows[buffer])
@@ -164,12 +118,12 @@ class GroupService:
             extras.objects, self._changed = self._changed, []
         return extras
 
-    def _lay_down(self, extras: Extras, board: InfoBuffer) -> Extras | None:
-        """Lay infos on the board if they fit; return what is left to be sent."""
+    def _lay_down(self, extras: Extras, buffer: InfoBuffer) -> Extras | None:
+        """Lay infos into shared memory if they fit; return what is left to be sent."""
         if isinstance(extras.infos, Table):
-            laid = board.put(extras.infos, self._port.serving, self._port.words[KNOWN])
+            laid = buffer.put(extras.infos, self._port.learned)
             if isinstance(laid, int):
-                self._port.words[INFOS] = laid
+                self._port.note(laid)
                 extras.infos = None
             else:
                 extras.infos = laid
@@ -235,8 +189,8 @@ class GroupService:
         else:
             arrays = self._port.arena.view(message.fields)
             self._buffers = Buffers.of(arrays, leaves).part(group.first, group.count)
-            if self._port.crosses_processes and self._buffers.board is not None:
-                self._board = InfoBuffer(group.first, self._buffers.board)
+            if self._port.pickles and self._buffers.info_room is not None:
+                self._info_buffer = InfoBuffer(group.first, self._buffers.info_room)
         b = self._buffers
         self._rows = [
             Rows.of(
@@ -259,6 +213,6 @@ class GroupService:
     def _restore(self, plans: list[messages.SlotPlan]) -> messages.Restored:
         self._port.muted = True
         try:
-            return Restorer(self._group, self._port.words[BEAT : BEAT + 1]).restore(plans)
+            return Restorer(self._group, self._port.beat).restore(plans)
         finally:
             self._port.muted = False

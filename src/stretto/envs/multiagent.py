@@ -15,8 +15,8 @@ from gymnasium.vector.utils import batch_space
 from stretto.adapters.pettingzoo import AgentKind
 from stretto.envs import messages
 from stretto.envs.actions import ActionGate
+from stretto.envs.arrays import copiers
 from stretto.envs.calls import WorldCalls
-from stretto.envs.copies import copiers
 from stretto.envs.engine import Engine
 from stretto.envs.layout import FIXED, Array, SpaceLayout
 from stretto.envs.messages import Built

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from stretto.envs.arrays import Buffers
 from stretto.envs.counters import Counters
-from stretto.envs.group_worker import Buffers
 from stretto.envs.history import History
-from stretto.envs.layout import Array, SpaceLayout
+from stretto.envs.layout import SpaceLayout
 from stretto.envs.messages import Attempt, Extras, ResetSlot, Restored, SlotPlan
 from stretto.errors import Place, SlotTruncated, user_stacklevel
 from stretto.seeding import SeedTree
@@ -35,7 +35,7 @@ class SlotState:
         self.observations, self.actions, self.count = observations, actions, count
         self.history = History(count, actions, replay_limit)
         self.objects: list[list[Any]] = [[None] * count for _ in observations.loose]
-        self.tally = Counters(count, mode)
+        self.counters = Counters(count, mode)
         self.entropy = secrets.randbits(62)
         self.slot_seeds: list[int | None] = [None] * count
         self.last_reset: list[ResetSlot | None] = [None] * count
@@ -104,11 +104,11 @@ class SlotState:
                 seed = SeedTree(self.entropy).child("slot", slot).seed()
             if seed is not None:
                 self.slot_seeds[slot] = seed
-                self.tally.episodes[slot] = 0
+                self.counters.episodes[slot] = 0
                 self._given[slot].clear()
             elif self.last_reset[slot] is not None:
-                self.tally.episodes[slot] += 1
-            episode = int(self.tally.episodes[slot])
+                self.counters.episodes[slot] += 1
+            episode = int(self.counters.episodes[slot])
             how = ResetSlot(
                 slot=slot,
                 seed=seed,
@@ -129,7 +129,7 @@ class SlotState:
             choices = list(source)
             self._tasks = lambda slot, episode, stream: choices[stream.integers(len(choices))]
         for slot, given in enumerate(self._given):
-            self._given[slot] = {e: task for e, task in given.items() if e <= self.tally.episodes[slot]}
+            self._given[slot] = {e: task for e, task in given.items() if e <= self.counters.episodes[slot]}
 
     @property
     def has_tasks(self) -> bool:
@@ -150,15 +150,15 @@ class SlotState:
 
     def tasks_ahead(self, slots: Iterable[int]) -> dict[int, dict[int, Any]]:
         """Return the tasks of the episodes that come next in slots, by their numbers."""
-        coming = {slot: int(self.tally.episodes[slot]) + 1 for slot in slots}
+        coming = {slot: int(self.counters.episodes[slot]) + 1 for slot in slots}
         return {slot: {number: self.task(slot, number)} for slot, number in coming.items()}
 
-    # ---- what the crew asks for when a worker has died ----
+    # ---- what recovery asks for when a worker has died ----
 
     def place(self, slot: int, doing: str, worker: int) -> Place:
         """Say where a slot is."""
         known = self.history.was_reset[slot]
-        episode = int(self.tally.episodes[slot]) if known else None
+        episode = int(self.counters.episodes[slot]) if known else None
         return Place(doing, worker=worker, slot=slot, episode=episode, seed=self.slot_seeds[slot])
 
     def plans(self, slots: Iterable[int], lost_because: str | None) -> list[SlotPlan]:
@@ -181,7 +181,7 @@ class SlotState:
             flags = bool(b.terminated[buffer][slot]), bool(b.truncated[buffer][slot])
             expected = (last, float(b.rewards[buffer][slot]), *flags)
         root = self.slot_seeds[slot] if self.slot_seeds[slot] is not None else self.entropy
-        episode = int(self.tally.episodes[slot])
+        episode = int(self.counters.episodes[slot])
         if self._tasks is None:
             tasks = {}
         else:
@@ -207,14 +207,10 @@ class SlotState:
         done = bool(b.terminated[buffer][slot] or b.truncated[buffer][slot])
         return done and not self._resets_in_same_step
 
-    def restarted(self) -> None:
-        """Count a worker that was replaced."""
-        self.tally.counts.restarts += 1
-
     def restored(self, result: Restored) -> None:
         """Count what a new worker has restored, and warn of what it could not."""
-        self.tally.counts.replayed_steps += result.replayed
-        self.tally.counts.truncations += len(result.lost)
+        self.counters.counts.replayed_steps += result.replayed
+        self.counters.counts.truncations += len(result.lost)
         for slot, reason in result.lost.items():
             self.history.forget(slot)
             self.history.was_reset[slot] = True  # to the observation that ends the lost episode
@@ -231,8 +227,3 @@ def _why_not_restorable(overrun: bool) -> str:
 def _with_tasks(attempt: Attempt, tasks: dict[int, Any]) -> Attempt:
     reset = dataclasses.replace(attempt.reset, tasks=tasks)
     return dataclasses.replace(attempt, reset=reset) if tasks else attempt
-
-
-def copied(arrays: Sequence[Array]) -> list[Array]:
-    """Return copies of arrays."""
-    return [array.copy() for array in arrays]

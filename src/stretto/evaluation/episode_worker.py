@@ -23,8 +23,9 @@ from stretto.policies.runners import Runner
 from stretto.policies.strategies import make_runner
 from stretto.rollout import Deadline, Played, Trouble, play
 from stretto.seeding import GLOBAL_GENERATORS, GlobalDraws, PrivateGenerators, SeedTree
+from stretto.workers.backends import Backend
 from stretto.workers.base import Port, Start
-from stretto.workers.control import BEAT
+from stretto.workers.supervisor import Supervisor
 
 _LOOK_STEPS = 3
 """How many steps of a throwaway episode are watched for draws from global generators."""
@@ -100,6 +101,14 @@ class EpisodeWorkerFactory:
         return TracedService(port, service, service.describe)
 
 
+def episode_workers(backend: Backend, factory: EpisodeWorkerFactory, count: int = 1) -> Supervisor:
+    """Return so many workers that play episodes."""
+    supervisor = Supervisor(backend)
+    for _ in range(count):
+        supervisor.add_seat(factory)
+    return supervisor
+
+
 class EpisodeService:
     """Plays tasks of a plan."""
 
@@ -144,12 +153,12 @@ class EpisodeService:
         self._port.place = lambda: Place(names, episode=episode)
 
     def _beat(self, _: int = 0) -> None:
-        self._port.words[BEAT] += 1
+        self._port.beat()
 
     @contextmanager
     def _loading(self) -> Iterator[None]:
         """Show signs of life while something is loaded, but not for ever: that may take longer than any step."""
-        if not self._port.crosses_processes:  # nobody watches
+        if not self._port.pickles:  # nobody watches
             yield
             return
         done = threading.Event()
@@ -307,7 +316,7 @@ class EpisodeService:
             ]
             strategies = ["processes" if apart else spec.strategy or staging.strategy for spec in entry.specs]
             # A policy that crashes or exceeds its time must not take the user's program along, nor the other agents.
-            takes_part = self._port.crosses_processes and staging.action_seconds is None and not apart
+            takes_part = self._port.pickles and staging.action_seconds is None and not apart
             cores = min(len(facts.agents), _MOST_APART) if apart else staging.cores
             runner = make_runner(castings, world.spec(), strategies, cores, takes_part=takes_part)
             self._runners[key] = traced_runner(runner)

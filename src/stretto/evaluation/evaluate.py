@@ -13,7 +13,7 @@ from typing import Any
 
 from stretto.budget import CpuBudget, default_budget
 from stretto.errors import RunsHere, UsageError, user_stacklevel
-from stretto.evaluation.episode_worker import HANG_SECONDS, EpisodeWorkerFactory, Staging
+from stretto.evaluation.episode_worker import HANG_SECONDS, EpisodeWorkerFactory, Staging, episode_workers
 from stretto.evaluation.journal import Journal
 from stretto.evaluation.missions import Mission, find_missions
 from stretto.evaluation.plan import Entry, Plan, Task
@@ -26,7 +26,7 @@ from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, PolicySpec
 from stretto.policies.torch_settings import check_device, torch_as_before
 from stretto.workers.backends import PROCESS, SERIAL
 from stretto.workers.mail import unsendable
-from stretto.workers.pool import Pool
+from stretto.workers.supervisor import Supervisor
 
 
 def _ignore(_: EpisodeRecord) -> None:
@@ -198,11 +198,11 @@ class EvaluationInterrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """Where a plan is played: how each worker goes about it, how many there are, and what makes a pool of them."""
+    """Where a plan is played: how each worker goes about it, how many there are, and what starts them."""
 
     staging: Staging
     workers: int
-    pools: Callable[[], Pool]
+    start: Callable[[], Supervisor]
 
 
 def _staged(plan: Plan, level: _Level, limits: _Limits, strategy: str, *, apart: bool) -> _Stage:
@@ -219,7 +219,7 @@ def _staged(plan: Plan, level: _Level, limits: _Limits, strategy: str, *, apart:
         told = f"everything is played in this process, because not all of it can be sent to others: {reason}"
         warnings.warn(RunsHere(told), stacklevel=user_stacklevel())
         backend, workers = SERIAL, 1
-    return _Stage(staging, workers, partial(Pool, backend, [factory] * workers))
+    return _Stage(staging, workers, partial(episode_workers, backend, factory, workers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +261,8 @@ def _play_all(
     interrupted = False
     try:
         if len(done) < len(keys):
-            with stage.pools() as pool:
-                run = Scheduler(plan, pool, keep, stage.staging)
+            with stage.start() as supervisor:
+                run = Scheduler(plan, supervisor, keep, stage.staging)
                 tasks = plan.tasks(run.look(strict=False), done)
                 tasks = [Task(t.mission, t.entry, tuple(n for n in t.episodes if n in chosen)) for t in tasks]
                 run.play(reversed(tasks) if reverse else tasks)

@@ -15,7 +15,7 @@ import numpy as np
 from stretto.adapters.episodes import EpisodeWorld, as_episodes, own_copy
 from stretto.core import Action, AgentId
 from stretto.errors import UsageError
-from stretto.evaluation.episode_worker import EpisodeWorkerFactory, Staging
+from stretto.evaluation.episode_worker import EpisodeWorkerFactory, Staging, episode_workers
 from stretto.evaluation.evaluate import entries_of
 from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import Facts, Plan, rows
@@ -26,7 +26,6 @@ from stretto.policies.runners import InPlace
 from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators
 from stretto.workers.backends import PROCESS, SERIAL
 from stretto.workers.mail import unsendable
-from stretto.workers.pool import Pool
 
 FRAMES_PER_SECOND = 12
 
@@ -108,8 +107,8 @@ def watch_episode(
 ) -> Iterator[Moment]:
     """Play one episode of a mission, all policies together, and yield what is seen."""
     plan = Plan((mission,), entries_of(policies, mix=len(policies) > 1), episode + 1, seed, steps)
-    with Pool(SERIAL, [EpisodeWorkerFactory(plan, Staging())]) as pool:
-        facts = Scheduler(plan, pool, lambda _: None).look()
+    with episode_workers(SERIAL, EpisodeWorkerFactory(plan, Staging())) as supervisor:
+        facts = Scheduler(plan, supervisor, lambda _: None).look()
     yield from replay(plan, facts[0, 0], 0, 0, episode, render_mode)
 
 
@@ -160,8 +159,8 @@ def _safe_to_play(records: Mapping[tuple[str, str, int], EpisodeRecord], pair: t
 def _looked_at(plan: Plan) -> dict[tuple[int, int], Facts]:
     """Look at what is played, elsewhere if it can be sent there: a policy may die in its first step."""
     factory = EpisodeWorkerFactory(plan, Staging())
-    with Pool(PROCESS if unsendable(factory) is None else SERIAL, [factory]) as pool:
-        return Scheduler(plan, pool, lambda _: None).look()
+    with episode_workers(PROCESS if unsendable(factory) is None else SERIAL, factory) as supervisor:
+        return Scheduler(plan, supervisor, lambda _: None).look()
 
 
 def _until_it_fails(moments: Iterator[Moment]) -> Iterator[Moment]:
