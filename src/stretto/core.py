@@ -83,6 +83,17 @@ class WorldSpec:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class NextEpisode:
+    """What a slot is to play next: how its next automatic reset is seeded, and with which options.
+
+    Without a seed it goes on as it would have.
+    """
+
+    seed: int | None = None
+    options: Mapping[str, Any] | None = None
+
+
 class AgentPolicy:
     """Chooses the actions of one agent in one episode. It may keep any state: nobody else ever has it.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from stretto.budget import Lease
+from stretto.core import NextEpisode
 from stretto.envs import messages
 from stretto.envs.arrays import STEP_ALL, Buffers, step_one
 from stretto.envs.infos import InfoJoin, Infos, merge
@@ -65,9 +66,12 @@ class Engine:
         self.check_open()
         state, supervisor = self.state, self.supervisor
         given_up = any(seat.error is not None for seat in supervisor.seats)
-        failed = self._stuck not in (None, _NOT_RESET) or bool(self.flying) or given_up
+        failed = self._stuck not in (None, _NOT_RESET) or given_up
         if len(slots) < self.count and (failed or self._stuck):
-            raise ResetNeeded(f"all environments must be reset, not only some, because {self._why_stuck()}")
+            raise ResetNeeded(f"all environments must be reset, not only some, because {self._stuck}")
+        if len(slots) < self.count and self.flying:
+            return self._reset_beside_others(seeds, options, slots)
+        failed = failed or bool(self.flying)
         plans = {how.slot: how for how in state.plan_reset(seeds, options, slots, self._episode_seeds)}
         for slot, how in plans.items():
             state.last_reset[slot] = how
@@ -104,6 +108,32 @@ class Engine:
         self._stuck = None
         return infos
 
+    def _reset_beside_others(
+        self, seeds: Sequence[int | None], options: Options, slots: Sequence[int]
+    ) -> dict[str, Any]:
+        """Reset `slots` while others are in flight, whose rows are left alone; `gather` has the rows."""
+        state = self.state
+        busy = [slot for slot in slots if slot in self.flying]
+        if busy:
+            raise UsageError(f"an environment must be received before it is reset, slot {busy[0]} was not; call recv()")
+        self._stuck = "a reset was interrupted or failed"
+        requests = []
+        for how in state.plan_reset(seeds, options, slots, self._episode_seeds):
+            slot, buffer = how.slot, 1 - state.buffer_of(how.slot)
+            state.last_reset[slot] = how
+            if how.seed is not None:
+                state.history.forget(slot)
+            issue = sender(messages.Reset([how], buffer))
+            done = partial(_reset_one, state, how, buffer)
+            requests.append(self.supervisor.ask(self._seat_of[slot], issue, "resetting", self._limits.reset, done))
+        state.being_reset = frozenset(slots)
+        try:
+            self.supervisor.settle(requests)
+        finally:
+            state.being_reset = frozenset()
+        self._stuck = None
+        return self.join_infos([request.value.infos for request in requests], self.count)
+
     def step(self, admitted: list[Any]) -> dict[str, Any]:
         """Step every slot with admitted actions; return the infos. The rows are then in `state.buffer`."""
         state, supervisor = self.state, self.supervisor
@@ -128,7 +158,7 @@ class Engine:
         state.buffer = buffer  # before anything is asked again: a worker may have to be restored to these rows
         state.counters.stepped(state.buffers.terminated[buffer], state.buffers.truncated[buffer])
         if state.has_tasks:
-            self._send_tasks(np.flatnonzero(state.counters.settle()).tolist())
+            self._tell_next(state.coming(np.flatnonzero(state.counters.settle()).tolist()))
         self._stuck = None
         return infos
 
@@ -156,13 +186,28 @@ class Engine:
         buffers = self.state.buffers
         self.state.counters.over(buffers.terminated[buffer] | buffers.truncated[buffer])
 
-    def _send_tasks(self, slots: Iterable[int]) -> None:
-        """Send the tasks of what these slots, which have just begun an episode, will begin next."""
-        ahead = self.state.tasks_ahead(slots)
+    def _tell_next(self, episodes: Mapping[int, NextEpisode]) -> None:
+        """Tell slots what they play next. Nobody waits for the answer: a worker serves its requests in order."""
         for seat in self.supervisor.seats:
-            tasks = {slot: ahead[slot] for slot in seat.factory.slots if slot in ahead}
-            if tasks:  # nobody waits for the answer: a worker serves its requests in order
-                self.supervisor.ask(seat, sender(messages.NextTasks(tasks)), "taking tasks", self._limits.step)
+            share = {slot: episodes[slot] for slot in seat.factory.slots if slot in episodes}
+            if share:
+                done = partial(_knows_next, self.state, share)
+                issue = sender(messages.TellNext(share))
+                self.supervisor.ask(seat, issue, "hearing what comes next", self._limits.step, done)
+
+    def next_episodes(self, episodes: Mapping[int, NextEpisode]) -> None:
+        """Tell slots, also those in flight, what to play when they begin their next episode."""
+        with self.alone:
+            self.check_open()
+            if self._stuck is not None:
+                raise ResetNeeded(f"the environments must be reset before they are told more, because {self._stuck}")
+            counters = self.state.counters
+            self._tell_next(
+                {
+                    slot: self.state.as_next(slot, int(counters.episodes[slot]) + 1, episode)
+                    for slot, episode in episodes.items()
+                }
+            )
 
     # ---- some slots ----
 
@@ -205,7 +250,7 @@ class Engine:
         state = self.state
         state.counters.begin(began)
         if state.has_tasks:
-            self._send_tasks(began)
+            self._tell_next(state.coming(began))
         pieces: list[Infos] = []
         for row, request in enumerate(taken):
             infos = None if request.value is None else request.value.infos
@@ -270,12 +315,7 @@ class Engine:
                 raise UsageError("tasks can be replaced only where there are some; pass tasks=... to make_vec")
             state.set_tasks(tasks)
             if self._stuck is None:
-                ahead = state.tasks_ahead(self.everyone)
-                self.supervisor.tell(
-                    lambda seat: messages.NextTasks({slot: ahead[slot] for slot in seat.factory.slots}),
-                    "taking tasks",
-                    self._limits.step,
-                )
+                self._tell_next(state.coming(self.everyone))
 
     def check_open(self) -> None:
         if self._closed:
@@ -365,3 +405,14 @@ def _stepped_one(
     state.own_buffer[slot] = buffer
     state.counters.counts.episodes += int(b.terminated[buffer][slot] or b.truncated[buffer][slot])
     state.counters.counts.steps += 1 - int(next_step and bool(b.terminated[old][slot] or b.truncated[old][slot]))
+
+
+def _reset_one(state: SlotState, how: messages.ResetSlot, buffer: int, extras: Extras) -> None:
+    """Take in the reset of one slot."""
+    state.history.reset(how)
+    state.take(extras, buffer, [how.slot])
+    state.own_buffer[how.slot] = buffer
+
+
+def _knows_next(state: SlotState, episodes: Mapping[int, NextEpisode], _: None) -> None:
+    state.told_next(episodes)

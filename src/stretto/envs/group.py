@@ -13,10 +13,11 @@ from gymnasium.vector import AutoresetMode
 
 from stretto.adapters.gymnasium import StepFunction
 from stretto.adapters.worlds import native
+from stretto.core import NextEpisode
 from stretto.envs.checks import check_observation, check_scalars
 from stretto.envs.infos import SlotInfo, pack
 from stretto.envs.layout import Array, SpaceLayout, Target, same_space
-from stretto.envs.messages import Extras, Origin, ResetSlot
+from stretto.envs.messages import Extras, Origin, ResetSlot, SlotPlan
 from stretto.envs.slot import NEVER, Clock, GroupSettings, Maker, Slot, Started
 from stretto.errors import InvalidOutput, InvalidSpace, Place
 
@@ -205,6 +206,17 @@ class EnvGroup:
         # Many worlds write every observation into one array of theirs, and the reset would overwrite the last.
         self._entries.append((self.first + i, {"final_obs": copy.deepcopy(observation), "final_info": info}))
         return self.slots[i].autoreset()
+
+    def tell_next(self, i: int, episode: NextEpisode) -> None:
+        """Let a slot's next automatic reset be as told."""
+        self.slots[i].next = episode
+
+    def give_up_episode(self, i: int, plan: SlotPlan, reason: str | None) -> None:
+        """Go on after an episode that cannot be restored; it ends with the next step, unless it was over (no reason)."""
+        slot = self.slots[i]
+        slot.next = plan.next
+        slot.continue_after(plan.lost_episode, plan.slot_seed, plan.lost_seed)
+        slot.end_episode(plan.last, reason)
 
     def turn_to(self, slot: int) -> Place:
         """Be at another slot, of which something is to be said, and say where that is."""

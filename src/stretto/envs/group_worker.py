@@ -85,9 +85,9 @@ class GroupService:
             case messages.MapWorlds(function):
                 self._asked = group.everyone
                 return group.map(function)
-            case messages.NextTasks(tasks):
-                for slot, by_episode in tasks.items():
-                    group.slots[slot - group.first].tasks.update(by_episode)
+            case messages.TellNext(episodes):
+                for slot, episode in episodes.items():
+                    group.tell_next(slot - group.first, episode)
                 return None
             case messages.Restore(plans):
                 return self._restore(plans)

@@ -109,7 +109,7 @@ class MultiAgentVectorEnv(WorldCalls):
         slots, options = chosen_slots(options, self.num_envs)
         with self._engine.alone:
             infos = self._engine.reset(slot_seeds(seed, self.num_envs), options, slots)
-            value = self._value()
+            value = self._engine.gather(self._engine.everyone)[0] if self._engine.flying else self._value()
             self.mask = self._by_agent(value["alive"])
             return self._observations(value), infos
 

@@ -65,9 +65,7 @@ class Restorer:
         self._do_all(i, plan.changes)
         if reason is None:  # it was never reset, so that nothing is lost
             return None
-        slot.tasks.update(plan.tasks)
-        slot.continue_after(plan.lost_episode, plan.slot_seed, plan.lost_seed)
-        slot.end_episode(plan.last, None if plan.is_over else reason)
+        self._group.give_up_episode(i, plan, None if plan.is_over else reason)
         return None if plan.is_over else reason
 
     def _begin(self, i: int, how: ResetSlot) -> None:
@@ -86,6 +84,8 @@ class Restorer:
                     self._step(i, action)
             case ("reset", how):
                 self._begin(i, how)
+            case ("next", episode):
+                self._group.tell_next(i, episode)
             case ("set", name, value):
                 self._group.set_attr(name, i, value)
             case ("call", Call(name, args, kwargs)):

@@ -5,17 +5,18 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from stretto.core import NextEpisode
 from stretto.envs.arrays import Buffers
 from stretto.envs.counters import Counters
 from stretto.envs.history import History
 from stretto.envs.layout import SpaceLayout
-from stretto.envs.messages import Attempt, Extras, ResetSlot, Restored, SlotPlan
+from stretto.envs.messages import Extras, ResetSlot, Restored, SlotPlan
 from stretto.errors import Place, SlotTruncated, user_stacklevel
 from stretto.seeding import SeedTree
 
@@ -44,6 +45,7 @@ class SlotState:
         self._resets_in_same_step = mode is AutoresetMode.SAME_STEP
         self.being_reset: frozenset[int] = frozenset()
         self._tasks: TaskSource | None = None
+        self._told: dict[int, tuple[int, NextEpisode]] = {}  # in which episode a slot was told of the next one
         self._given: list[dict[int, Any]] = [{} for _ in range(count)]
         self.buffers: Buffers
 
@@ -109,14 +111,15 @@ class SlotState:
             elif self.last_reset[slot] is not None:
                 self.counters.episodes[slot] += 1
             episode = int(self.counters.episodes[slot])
+            own = options if options is None or isinstance(options, dict) else options[slot]
             how = ResetSlot(
                 slot=slot,
                 seed=seed,
-                options=options if options is None or isinstance(options, dict) else options[slot],
+                options=self._with_task(slot, episode, own),
                 episode=episode,
                 slot_seed=seed,
                 entropy=self.entropy,
-                tasks={number: self.task(slot, number) for number in (episode, episode + 1)} if self._tasks else {},
+                next=self.as_next(slot, episode + 1, NextEpisode()) if self._tasks else None,
             )
             plans.append(how)
         return plans
@@ -144,14 +147,28 @@ class SlotState:
             seed = self.slot_seeds[slot]
             tree = SeedTree(self.entropy).child("slot", slot) if seed is None else SeedTree(seed)
             given[episode] = self._tasks(slot, episode, tree.child("task", episode).generator())
-            for old in [number for number in given if number < episode - 1_000]:
+            for old in [number for number in given if number < episode - 1]:
                 del given[old]
         return given[episode]
 
-    def tasks_ahead(self, slots: Iterable[int]) -> dict[int, dict[int, Any]]:
-        """Return the tasks of the episodes that come next in slots, by their numbers."""
-        coming = {slot: int(self.counters.episodes[slot]) + 1 for slot in slots}
-        return {slot: {number: self.task(slot, number)} for slot, number in coming.items()}
+    def _with_task(self, slot: int, episode: int, options: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """Add the task of an episode to its options, which may have one themselves."""
+        task = {} if self._tasks is None else {"task": self.task(slot, episode)}
+        return None if options is None and not task else {**task, **(options or {})}
+
+    def as_next(self, slot: int, number: int, episode: NextEpisode) -> NextEpisode:
+        """Return what a slot is to play as its episode `number`: with its task, unless it says another."""
+        return NextEpisode(episode.seed, self._with_task(slot, number, episode.options))
+
+    def coming(self, slots: Iterable[int]) -> dict[int, NextEpisode]:
+        """Return what slots play next where only their tasks say so."""
+        return {slot: self.as_next(slot, int(self.counters.episodes[slot]) + 1, NextEpisode()) for slot in slots}
+
+    def told_next(self, episodes: Mapping[int, NextEpisode]) -> None:
+        """Take note that a worker knows what comes next."""
+        for slot, episode in episodes.items():
+            self.history.told_next(slot, episode)
+            self._told[slot] = int(self.counters.episodes[slot]), episode
 
     # ---- what recovery asks for when a worker has died ----
 
@@ -182,21 +199,19 @@ class SlotState:
             expected = (last, float(b.rewards[buffer][slot]), *flags)
         root = self.slot_seeds[slot] if self.slot_seeds[slot] is not None else self.entropy
         episode = int(self.counters.episodes[slot])
-        if self._tasks is None:
-            tasks = {}
-        else:
-            first = min((attempt.reset.episode for attempt in attempts), default=episode)
-            tasks = {number: self.task(slot, number) for number in range(first, episode + 2)}
+        told_at, following = self._told.get(slot, (-1, None))
+        if told_at != episode:
+            following = self.as_next(slot, episode + 1, NextEpisode()) if self._tasks else None
         return SlotPlan(
             slot=slot,
-            attempts=[_with_tasks(attempt, tasks) for attempt in attempts],
+            attempts=attempts,
             changes=history.changes(slot),
             expected=expected,
             last=last,
             lost_seed=SeedTree(root or 0).child("lost", slot, episode, history.end).seed(),
             lost_episode=episode,
             slot_seed=self.slot_seeds[slot],
-            tasks=tasks,
+            next=following,
             is_over=slot in self.being_reset or (was_reset and self._is_over(slot)),
             reason=reason,
         )
@@ -222,8 +237,3 @@ def _why_not_restorable(overrun: bool) -> str:
     if overrun:
         return "its worker died more than replay_limit steps after the last point from which it can be restored"
     return "its worker died, and it cannot be restored: it has no np_random of its own, and was not reset with a seed"
-
-
-def _with_tasks(attempt: Attempt, tasks: dict[int, Any]) -> Attempt:
-    reset = dataclasses.replace(attempt.reset, tasks=tasks)
-    return dataclasses.replace(attempt, reset=reset) if tasks else attempt

@@ -81,11 +81,14 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Reset all environments, or those where `options["reset_mask"]` is true, and return the batch.
 
         `seed=int` gives slot *i* the seed `seed + i`; a sequence gives each slot its own, and likewise for options.
+        Slots can be reset while others are in flight; the rows of these in the batch mean nothing.
         After a failure this is how to go on: workers that were given up are started anew.
         """
         slots, options = chosen_slots(options, self.num_envs)
         with self._engine.alone:
             infos = self._engine.reset(slot_seeds(seed, self.num_envs), options, slots)
+            if self._engine.flying:
+                return self._engine.gather(self._engine.everyone)[0], infos
             return self._observations(), infos
 
     def step(self, actions: Any) -> StepResult:
