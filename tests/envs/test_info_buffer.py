@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import stretto
@@ -30,14 +30,13 @@ KEYS = {
 }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.fixed_dictionaries({}, optional=KEYS), min_size=3, max_size=6))
 def test_what_is_laid_down_is_what_is_found(infos):
     span = range(10, 10 + len(infos))
     entries = [(slot, info) for slot, info in zip(span, infos, strict=True) if info]
     table = pack(entries, span)
-    if not isinstance(table, Table):
-        return
+    assume(isinstance(table, Table))  # about every second time
     room = np.zeros((len(infos), INFO_BYTES), np.uint8)
     worker, caller = InfoBuffer(10, room), InfoBuffer(10, room)
     sent = worker.put(table, known=0)

@@ -1,4 +1,4 @@
-"""`stretto eval`: parse, call, print."""
+"""`stretto eval`: policies compared on missions."""
 
 from __future__ import annotations
 
@@ -94,6 +94,22 @@ class Asked:
         """Return how many episodes of each mission will be played."""
         return (1 if self.mix else len(self.policy)) * (len(set(self.only)) if self.only else self.episodes)
 
+    def missions(self) -> list[Mission]:
+        """Return the missions that are named."""
+        return find_missions(
+            self.mission,
+            cogs=self.cogs,
+            variants=self.variant,
+            map_seed=self.map_seed,
+            allow_import=self.allow_import,
+        )
+
+    def specs(self) -> list[PolicySpec]:
+        """Return the policies that are named."""
+        return [
+            replace(parse_policy(text), device=self.device, deterministic=self.deterministic) for text in self.policy
+        ]
+
     def arguments(self) -> dict[str, Any]:
         """Return what `evaluate` is told besides missions and policies."""
         told = {name: value for name, value in asdict(self).items() if name not in _OF_MISSIONS_AND_POLICIES}
@@ -130,26 +146,13 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     quiet: options.Quiet = False,
 ) -> int:
     """Compare policies on missions, on the same episodes."""
-    asked = Asked.of(locals())
-    if resume is not None and not mission and not policy:
-        now = {one.name: getattr(asked, one.name) for one in fields(Asked) if _is_given(context, one.name)}
-        asked = replace(Asked.begun(resume), **now)
-    asked.check()
+    asked = _asked(context, locals())
     folder = resume or out
     if video and folder is None:
         raise UsageError(f"films are written into a folder, got --video {video} without one; add --out DIR")
     if video:
         check_films()
-    missions = find_missions(
-        asked.mission,
-        cogs=asked.cogs,
-        variants=asked.variant,
-        map_seed=asked.map_seed,
-        allow_import=asked.allow_import,
-    )
-    specs = [
-        replace(parse_policy(text), device=asked.device, deterministic=asked.deterministic) for text in asked.policy
-    ]
+    missions, specs = asked.missions(), asked.specs()
     how = {
         "jobs": jobs,
         "parallel_policy": parallel_policy,
@@ -167,21 +170,38 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     if trace is not None:
         say(f"trace: {trace or (folder or Path()) / TRACE}")
     if folder is not None and video:
-        filmed = films(
-            missions,
-            specs,
-            asked.episodes,
-            asked.seed,
-            asked.steps,
-            video,
-            folder,
-            mix=asked.mix,
-            records=report.records,
-        )
-        with prints_on_stderr():
-            for path in filmed:
-                say(f"film: {path}")
+        _film(asked, missions, specs, report, video, folder)
     return FAILED if any(record.failure is not None for record in report.records) else DONE
+
+
+def _asked(context: typer.Context, values: Mapping[str, Any]) -> Asked:
+    """Return what the values of options ask for; with `--resume` alone, what was asked for in that folder."""
+    asked = Asked.of(values)
+    if values["resume"] is not None and not values["mission"] and not values["policy"]:
+        now = {one.name: getattr(asked, one.name) for one in fields(Asked) if _is_given(context, one.name)}
+        asked = replace(Asked.begun(values["resume"]), **now)
+    asked.check()
+    return asked
+
+
+def _film(
+    asked: Asked, missions: list[Mission], specs: list[PolicySpec], report: Report, count: int, folder: Path
+) -> None:
+    """Film the first `count` episodes, and say where the films are."""
+    filmed = films(
+        missions,
+        specs,
+        asked.episodes,
+        asked.seed,
+        asked.steps,
+        count,
+        folder,
+        mix=asked.mix,
+        records=report.records,
+    )
+    with prints_on_stderr():
+        for path in filmed:
+            say(f"film: {path}")
 
 
 def _idle(names: list[str], report: Report) -> str:
