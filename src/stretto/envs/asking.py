@@ -10,7 +10,6 @@ from stretto import trace
 from stretto.budget import NativeThreads
 from stretto.envs.group_worker import GroupFactory
 from stretto.envs.info_buffer import speaks_of
-from stretto.envs.layout import Array
 from stretto.envs.members import (
     Issue,
     Limits,
@@ -25,6 +24,7 @@ from stretto.envs.members import (
 )
 from stretto.envs.messages import Attach, Describe, Extras
 from stretto.errors import Place, ResetNeeded, StrettoError
+from stretto.spaces import Array
 from stretto.workers import watchdog
 from stretto.workers.arena import Arena
 from stretto.workers.backends import Backend

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from stretto.envs.layout import Array
+from stretto.spaces import Array
 
 LARGE_BYTES = 1 << 16
 """Below this a fresh copy is as fast. Above it most of the time goes into pages that the system clears first."""

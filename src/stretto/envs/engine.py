@@ -16,12 +16,12 @@ from stretto.envs import messages
 from stretto.envs.crew import Crew
 from stretto.envs.group_worker import STEP_ALL, Buffers
 from stretto.envs.infos import InfoJoin, Infos, merge
-from stretto.envs.layout import Array
 from stretto.envs.members import Issue, Member, Request, sender
 from stretto.envs.messages import Extras
 from stretto.envs.single_user import SingleUser
 from stretto.envs.state import Options, SlotState, TaskSource
 from stretto.errors import ClosedError, ResetNeeded, UsageError
+from stretto.spaces import Array
 
 _NOT_RESET = "it was not reset yet"
 

@@ -15,10 +15,10 @@ from stretto.adapters.gymnasium import StepFunction
 from stretto.adapters.worlds import native
 from stretto.envs.checks import check_observation, check_scalars
 from stretto.envs.infos import SlotInfo, pack
-from stretto.envs.layout import Array, SpaceLayout, Target, same_space
 from stretto.envs.messages import Extras, Origin, ResetSlot
 from stretto.envs.slot import NEVER, Clock, GroupSettings, Maker, Slot, Started
 from stretto.errors import InvalidOutput, InvalidSpace, Place
+from stretto.spaces import Array, SpaceLayout, Target, same_space
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from stretto.envs.infos import InfoKind, Infos, Table
-from stretto.envs.layout import Array
+from stretto.spaces import Array
 
 BOARD_BYTES = 256
 """The room of a slot: about 28 numbers, each with a byte that says whether it is there."""

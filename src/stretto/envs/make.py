@@ -16,7 +16,6 @@ from stretto.envs.autotune import Choice, choose_backend
 from stretto.envs.crew import Crew
 from stretto.envs.engine import Engine
 from stretto.envs.group_worker import Buffers, GroupFactory, array_shapes
-from stretto.envs.layout import SpaceLayout, same_space
 from stretto.envs.members import Limits
 from stretto.envs.messages import Attach, Built
 from stretto.envs.multiagent import MultiAgentVectorEnv
@@ -24,6 +23,7 @@ from stretto.envs.slot import GroupSettings, Maker
 from stretto.envs.state import SlotState, TaskSource
 from stretto.envs.vector import VectorEnv
 from stretto.errors import FewerWorkers, InvalidLayout, InvalidSpace, ResourceError, UsageError, user_stacklevel
+from stretto.spaces import SpaceLayout, same_space
 from stretto.workers.arena import lay_out
 from stretto.workers.backends import PROCESS, SERIAL, Backend, backend_named
 

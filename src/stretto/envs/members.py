@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from stretto.envs.group_worker import GroupFactory
 from stretto.envs.info_buffer import InfoBuffer
-from stretto.envs.layout import Array
 from stretto.envs.messages import Extras, Restored, SlotPlan, Step
 from stretto.errors import Place, StrettoError
+from stretto.spaces import Array
 from stretto.workers.base import Output, Worker
 from stretto.workers.control import INFOS
 

@@ -14,10 +14,10 @@ from gymnasium.vector import AutoresetMode
 from stretto.envs.counters import Counters
 from stretto.envs.group_worker import Buffers
 from stretto.envs.history import History
-from stretto.envs.layout import Array, SpaceLayout
 from stretto.envs.messages import Attempt, Extras, ResetSlot, Restored, SlotPlan
 from stretto.errors import Place, SlotTruncated, user_stacklevel
 from stretto.seeding import SeedTree
+from stretto.spaces import Array, SpaceLayout
 
 TaskSource = Callable[[int, int, np.random.Generator], Any]
 """`(slot, episode, stream) -> task`: a function of these alone, so that it does not matter who asks when."""

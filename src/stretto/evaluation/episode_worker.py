@@ -26,6 +26,8 @@ from stretto.seeding import GLOBAL_GENERATORS, GlobalDraws, PrivateGenerators, S
 from stretto.workers.base import Port, Start
 from stretto.workers.control import BEAT
 
+__calls_user_code__ = True
+
 _LOOK_STEPS = 3
 """How many steps of a throwaway episode are watched for draws from global generators."""
 

@@ -15,6 +15,8 @@ from stretto.policies.runners import Runner
 from stretto.workers.base import Port, Service, Spans
 from stretto.workers.control import TRACING
 
+__calls_user_code__ = True
+
 TRACE = "trace.json"
 
 _BELOW = "policies: "

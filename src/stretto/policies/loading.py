@@ -21,6 +21,8 @@ from stretto.policies.registry import near
 from stretto.policies.spec import PolicyKind, PolicySpec, kind_of, with_arguments
 from stretto.policies.torch_settings import ask_for_determinism
 
+__calls_user_code__ = True
+
 
 def load_policy(spec: PolicySpec, world: WorldSpec) -> MultiAgentPolicy:
     """Import and build a policy for `world`; code that chooses for one agent alone is wrapped.

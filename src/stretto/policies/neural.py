@@ -18,6 +18,7 @@ from stretto.core import Action, AgentId, AgentPolicy, MultiAgentPolicy, Observa
 from stretto.errors import InvalidSpace, UsageError
 from stretto.policies.torch_settings import check_device
 from stretto.seeding import SeedTree
+from stretto.spaces import leaves, map_space
 
 HIDDEN = 32
 """The width of the hidden state: whole vectors of every CPU, so that none of a row's elements is left over for the scalar
@@ -179,6 +180,10 @@ def _input_width(space: spaces.Space[Any]) -> int:
 
 
 def _output_width(space: spaces.Space[Any]) -> int:
+    return sum(_part_width(leaf.space) for leaf in leaves(space))
+
+
+def _part_width(space: spaces.Space[Any]) -> int:
     match space:
         case spaces.Discrete():
             return int(space.n)
@@ -186,8 +191,6 @@ def _output_width(space: spaces.Space[Any]) -> int:
             return int(space.nvec.sum())
         case spaces.MultiBinary() | spaces.Box():
             return math.prod(space.shape)
-        case spaces.Dict() | spaces.Tuple():
-            return sum(_output_width(part) for part in _parts(space).values())
         case _:
             raise InvalidSpace(
                 f"neural plays where actions are Discrete, MultiDiscrete, MultiBinary, Box, Dict or Tuple, "
@@ -195,12 +198,19 @@ def _output_width(space: spaces.Space[Any]) -> int:
             )
 
 
-def _parts(space: spaces.Dict | spaces.Tuple[Any]) -> dict[Any, spaces.Space[Any]]:
-    return dict(space.spaces) if isinstance(space, spaces.Dict) else dict(enumerate(space.spaces))
-
-
 def _action(space: spaces.Space[Any], outputs: Floats, rng: np.random.Generator | None, noise: float) -> Action:
     """Return an action; without a generator the best one. Logits with Gumbel noise are largest as their softmax says."""
+    used = 0
+
+    def choose(part: spaces.Space[Any]) -> Action:
+        nonlocal used
+        first, used = used, used + _part_width(part)
+        return _part_action(part, outputs[first:used], rng, noise)
+
+    return map_space(choose, space)
+
+
+def _part_action(space: spaces.Space[Any], outputs: Floats, rng: np.random.Generator | None, noise: float) -> Action:
     match space:
         case spaces.Discrete():
             return space.start + space.dtype.type(_category(outputs, rng))
@@ -213,11 +223,6 @@ def _action(space: spaces.Space[Any], outputs: Floats, rng: np.random.Generator 
             return (logits > 0).astype(np.int8).reshape(space.shape)
         case spaces.Box():
             return _point(space, outputs if rng is None else outputs + noise * rng.standard_normal(outputs.shape))
-        case spaces.Dict() | spaces.Tuple():
-            parts = _parts(space)
-            pieces = np.split(outputs, np.cumsum([_output_width(part) for part in parts.values()])[:-1])
-            chosen = {key: _action(parts[key], piece, rng, noise) for key, piece in zip(parts, pieces, strict=True)}
-            return chosen if isinstance(space, spaces.Dict) else tuple(chosen.values())
         case _:
             raise AssertionError(f"refused before: {space}")
 
