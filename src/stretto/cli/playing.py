@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
@@ -25,6 +25,9 @@ from stretto.evaluation.verify import verify
 from stretto.evaluation.video import Moment, watch_episode
 from stretto.policies.registry import known_policies
 from stretto.policies.spec import parse_policy
+from stretto.registry import Known
+
+T = TypeVar("T")
 
 _LONGEST_NAME = 24
 _MOST_LINES = 4
@@ -32,22 +35,27 @@ _MOST_LINES = 4
 
 def missions_command() -> None:
     """List the missions that are known by name."""
-    known = known_missions()
-    good = {name: one for name, one in known.items() if one.error is None}
-    _print_list(("mission", "what it is"), [(name, one.summary) for name, one in good.items()])
-    variants = {one.game: one.variants for one in good.values() if one.variants}
+    good = _usable("mission", "what it is", known_missions())
+    variants = {one.origin: one.value.variants for one in good if one.value is not None and one.value.variants}
     if variants:
         print()
     for game, names in variants.items():
         print(filled(f"variants of {game}: {', '.join(names)}"))
-    _warn(f"the mission {name} {one.error}" for name, one in known.items() if one.error is not None)
 
 
 def policies_command() -> None:
     """List the policies that are known by name."""
-    known = known_policies()
-    _print_list(("policy", "what it does"), [(name, one.summary) for name, one in known.items() if one.error is None])
-    _warn(f"the policy {name} cannot be used: {one.error}" for name, one in known.items() if one.error is not None)
+    _usable("policy", "what it does", known_policies())
+
+
+def _usable(what: str, heading: str, known: Mapping[str, Known[T]]) -> list[Known[T]]:
+    """Print what can be used, tell what cannot, and return the former."""
+    good = [one for one in known.values() if one.error is None]
+    _print_list((what, heading), [(one.name, one.summary) for one in good])
+    for one in known.values():
+        if one.error is not None:
+            say(f"stretto: warning: the {what} {one.name} of the package {one.package} cannot be used: {one.error}")
+    return good
 
 
 def _print_list(headings: Iterable[str], rows: Iterable[tuple[str, ...]]) -> None:
@@ -57,12 +65,6 @@ def _print_list(headings: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Non
     for row in rows:
         table.add_row(*map(escape, row))
     Console(width=screen_width(), highlight=False).print(table)
-
-
-def _warn(sentences: Iterable[str]) -> None:
-    """Tell on stderr, in a line each, what is wrong with other people's packages."""
-    for sentence in sentences:
-        say(f"stretto: warning: {' '.join(sentence.split())}")
 
 
 def describe_command(
