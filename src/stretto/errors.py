@@ -195,24 +195,13 @@ class RunsHere(StrettoWarning):
     """Something that was to run in another process cannot be sent there, and runs in the caller's."""
 
 
-_CALLERS = frozenset(
-    f"stretto.{name}"
-    for name in (
-        "adapters.episodes",
-        "evaluation.episode_worker",
-        "evaluation.tracing",
-        "policies.loading",
-        "policies.actors",
-        "rollout",
-        "seeding",
-    )
-)
-
-
 def users_traceback(error: BaseException) -> str:
-    """Return the text of a traceback without our calls that led there: these depend on how an episode is played."""
+    """Return the text of a traceback without our calls that led there: these depend on how an episode is played.
+
+    Ours are those of modules that call users' code, which say so themselves: `__calls_user_code__ = True`.
+    """
     found = error.__traceback__
-    while found is not None and found.tb_frame.f_globals.get("__name__") in _CALLERS:
+    while found is not None and found.tb_frame.f_globals.get("__calls_user_code__"):
         found = found.tb_next
     return "".join(traceback.format_exception(type(error), error, found or error.__traceback__))
 

@@ -30,6 +30,8 @@ from stretto.policies.legal import complaint
 from stretto.policies.runners import Runner
 from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree
 
+__calls_user_code__ = True
+
 GRACE_SECONDS = 10.0
 """For how long an answer is waited for after the deadline: transport is not charged, and a busy machine is slow."""
 

@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+__calls_user_code__ = True
+
 Key = int | str
 T = TypeVar("T")
 

@@ -14,6 +14,8 @@ import numpy as np
 from stretto.core import Action, AgentId, Observation, TurnWorld, WorldSpec
 from stretto.errors import UsageError
 
+__calls_user_code__ = True
+
 ONLY_AGENT = "agent_0"
 """What the agent of a world with just one is called."""
 

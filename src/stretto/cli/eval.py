@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import typer
 
+from stretto.checkpoint import atomic_write
 from stretto.cli import options
 from stretto.cli.options import DONE, FAILED, Format
 from stretto.cli.results import print_report, prints_on_stderr, progress
@@ -72,7 +73,7 @@ class Asked:
     def keep(self, folder: Path | None) -> None:
         """Write it into a folder, if there is one, and if it does not hold what was asked for at first."""
         if folder is not None and not (folder / ARGUMENTS).exists():
-            (folder / ARGUMENTS).write_text(json.dumps(asdict(self), indent=1) + "\n")
+            atomic_write(folder / ARGUMENTS, json.dumps(asdict(self), indent=1) + "\n")
 
     def check(self) -> None:
         """Refuse what could not be played."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.envs.layout import Array, SpaceLayout
+from stretto.spaces import Array, SpaceLayout
 
 STEP_ALL = 0
 """Signal: step every world; `STEP_ALL + buffer`. For a step of one world see `step_one`."""

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
-import numpy as np
 
 from stretto.adapters.worlds import as_world
-from stretto.envs.layout import SpaceLayout
 from stretto.errors import UsageError
 from stretto.measure import Timing, time_calls
 from stretto.seeding import PrivateGenerators, SeedTree
+from stretto.spaces import SpaceLayout
 from stretto.workers.backends import PROCESS, SERIAL, THREAD, Backend
 from stretto.workers.base import Port
 from stretto.workers.requests import sender
@@ -105,7 +104,7 @@ def _measure(env: gymnasium.Env[Any, Any], private: PrivateGenerators) -> Probe:
     return Probe(
         step=Timing(timing.seconds + reset.seconds * resets / steps, timing.busy, timing.calls),
         reset_seconds=reset.seconds,
-        bytes=sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in layout.fixed),
+        bytes=sum(leaf.nbytes for leaf in layout.fixed),
         by_mail=bool(layout.loose),
         drawn=frozenset(private.drawn),
     )

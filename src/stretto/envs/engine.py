@@ -16,12 +16,12 @@ from stretto.core import NextEpisode
 from stretto.envs import messages
 from stretto.envs.arrays import STEP_ALL, Buffers, step_one
 from stretto.envs.infos import InfoJoin, Infos, merge
-from stretto.envs.layout import Array
 from stretto.envs.messages import Extras
 from stretto.envs.recovery import Recovery
 from stretto.envs.single_user import SingleUser
 from stretto.envs.state import Options, SlotState, TaskSource
 from stretto.errors import ClosedError, ResetNeeded, UsageError
+from stretto.spaces import Array
 from stretto.workers.requests import Issue, Request, sender, signaller
 from stretto.workers.supervisor import Supervisor
 

@@ -16,10 +16,10 @@ from stretto.adapters.worlds import native
 from stretto.core import NextEpisode
 from stretto.envs.checks import check_observation, check_scalars
 from stretto.envs.infos import SlotInfo, pack
-from stretto.envs.layout import Array, SpaceLayout, Target, same_space
 from stretto.envs.messages import Extras, Origin, ResetSlot, SlotPlan
 from stretto.envs.slot import NEVER, Clock, GroupSettings, Maker, Slot, Started
 from stretto.errors import InvalidOutput, InvalidSpace, Place
+from stretto.spaces import Array, SpaceLayout, Target, same_space
 
 
 @dataclass(slots=True)

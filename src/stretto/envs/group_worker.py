@@ -14,11 +14,11 @@ from stretto.envs.blame import BlamingMail, parts_of, unpicklable
 from stretto.envs.group import EnvGroup, Rows
 from stretto.envs.info_buffer import InfoBuffer
 from stretto.envs.infos import Table
-from stretto.envs.layout import SpaceLayout
 from stretto.envs.messages import Attach, Built, Extras
 from stretto.envs.restorer import Restorer
 from stretto.envs.slot import GroupSettings, Maker
 from stretto.errors import InvalidOutput
+from stretto.spaces import SpaceLayout
 from stretto.workers.base import Port, Start
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from stretto.core import NextEpisode
-from stretto.envs.layout import Array, SpaceLayout
 from stretto.envs.messages import Attempt, Call, Origin, ResetSlot
+from stretto.spaces import Array, SpaceLayout
 
 FALLBACK_ENTRIES = 5_000
 """How many steps are kept behind the nearest restorable point, for worlds that it turns out not to restore."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from stretto.envs.infos import InfoKind, Infos, Table
-from stretto.envs.layout import Array
+from stretto.spaces import Array
 
 _MOST_KINDS = 60
 _WHOLE = 1 << 7

@@ -17,7 +17,6 @@ from stretto.envs.arrays import Buffers, array_shapes
 from stretto.envs.autotune import Choice, choose_backend
 from stretto.envs.engine import Engine
 from stretto.envs.group_worker import GroupFactory
-from stretto.envs.layout import SpaceLayout, same_space
 from stretto.envs.messages import Attach, Built, Describe
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.recovery import Limits, Recovery
@@ -25,6 +24,7 @@ from stretto.envs.slot import GroupSettings, Maker
 from stretto.envs.state import SlotState, TaskSource
 from stretto.envs.vector import VectorEnv
 from stretto.errors import FewerWorkers, InvalidLayout, InvalidSpace, ResourceError, UsageError, user_stacklevel
+from stretto.spaces import SpaceLayout, same_space
 from stretto.workers.arena import lay_out
 from stretto.workers.backends import MESSAGE_PROCESS, PROCESS, SERIAL, backend_named
 from stretto.workers.supervisor import Supervisor

@@ -18,11 +18,11 @@ from stretto.envs.actions import ActionGate
 from stretto.envs.arrays import copiers
 from stretto.envs.calls import WorldCalls
 from stretto.envs.engine import Engine
-from stretto.envs.layout import FIXED, Array, SpaceLayout
 from stretto.envs.messages import Built
 from stretto.envs.state import Options
 from stretto.envs.vector import chosen_slots, slot_seeds
 from stretto.errors import InvalidAction
+from stretto.spaces import FIXED, Array, SpaceLayout
 
 
 class AgentBatch(dict[str, Any]):

@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 
 from stretto.envs.group import EnvGroup, Rows
-from stretto.envs.layout import SpaceLayout
 from stretto.envs.messages import Call, ResetSlot, Restored, SlotPlan
+from stretto.spaces import SpaceLayout
 
 
 class _Mismatch(Exception):

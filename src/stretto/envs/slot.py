@@ -14,10 +14,10 @@ from stretto.adapters.gymnasium import Direct, StepFunction, direct
 from stretto.adapters.worlds import as_world, ensure_generator, generator_state, set_generator
 from stretto.core import NextEpisode
 from stretto.envs.checks import FIRST_STEPS, check_observation, check_scalars
-from stretto.envs.layout import SpaceLayout
 from stretto.envs.messages import Origin, ResetSlot
 from stretto.errors import InvalidOutput, Place, ResetNeeded
 from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree, episode_seed
+from stretto.spaces import SpaceLayout
 
 RECORD_EVERY, RECORD_SECONDS, RECORD_SHARE = 2_000, 1.0, 50
 """When the next episode is a point to restore the slot from: after so many steps or seconds, whichever come first.

@@ -15,10 +15,10 @@ from stretto.core import NextEpisode
 from stretto.envs.arrays import Buffers
 from stretto.envs.counters import Counters
 from stretto.envs.history import History
-from stretto.envs.layout import SpaceLayout
 from stretto.envs.messages import Extras, ResetSlot, Restored, SlotPlan
 from stretto.errors import Place, SlotTruncated, user_stacklevel
 from stretto.seeding import SeedTree
+from stretto.spaces import SpaceLayout
 
 TaskSource = Callable[[int, int, np.random.Generator], Any]
 """`(slot, episode, stream) -> task`: a function of these alone, so that it does not matter who asks when."""

@@ -19,10 +19,10 @@ from stretto.envs.arrays import copiers
 from stretto.envs.calls import WorldCalls
 from stretto.envs.engine import Engine
 from stretto.envs.infos import by_slot
-from stretto.envs.layout import Array
 from stretto.envs.messages import Built
 from stretto.envs.state import Options
 from stretto.errors import UsageError
+from stretto.spaces import Array
 
 
 class StepResult(NamedTuple):

@@ -27,6 +27,8 @@ from stretto.workers.backends import Backend
 from stretto.workers.base import Port, Start
 from stretto.workers.supervisor import Supervisor
 
+__calls_user_code__ = True
+
 _LOOK_STEPS = 3
 """How many steps of a throwaway episode are watched for draws from global generators."""
 

@@ -14,6 +14,8 @@ from stretto.errors import UsageError
 from stretto.policies.runners import Runner
 from stretto.workers.base import Port, Service, Spans
 
+__calls_user_code__ = True
+
 TRACE = "trace.json"
 
 _BELOW = "policies: "

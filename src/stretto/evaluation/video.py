@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from stretto.adapters.episodes import EpisodeWorld, as_episodes, own_copy
+from stretto.checkpoint import atomic_write
 from stretto.core import Action, AgentId
 from stretto.errors import UsageError
 from stretto.evaluation.episode_worker import EpisodeWorkerFactory, Staging, episode_workers
@@ -186,5 +188,7 @@ def film(moments: Iterator[Moment], path: Path) -> Path:
         raise UsageError("this mission has no pictures: its render() gives no RGB arrays; leave out --video")
     images = [Image.fromarray(picture.astype(np.uint8)) for picture in pictures]
     path.parent.mkdir(parents=True, exist_ok=True)
-    images[0].save(path, save_all=True, append_images=images[1:], duration=1000 // FRAMES_PER_SECOND, loop=0)
+    duration, content = 1000 // FRAMES_PER_SECOND, io.BytesIO()
+    images[0].save(content, "GIF", save_all=True, append_images=images[1:], duration=duration, loop=0)
+    atomic_write(path, content.getvalue())
     return path

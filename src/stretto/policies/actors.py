@@ -17,6 +17,8 @@ from stretto.policies.loading import load_policy, reset_policy
 from stretto.policies.spec import PolicySpec
 from stretto.seeding import PrivateGenerators, SeedTree
 
+__calls_user_code__ = True
+
 EpisodeKey = Hashable
 
 

@@ -10,13 +10,11 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-import numpy as np
-from gymnasium import spaces
-
 from stretto.core import WorldSpec
 from stretto.errors import PolicyError, PolicyFailed, PolicyLost
 from stretto.policies.actors import Actors, AgentEpisode, Decision, EpisodeKey, PolicyPlan, Question
 from stretto.seeding import GlobalDraws
+from stretto.spaces import leaves
 from stretto.workers.backends import PROCESS
 from stretto.workers.base import Port, Start
 from stretto.workers.mail import unsendable
@@ -388,18 +386,5 @@ class Processes:
 
 def _box_bytes(world: WorldSpec) -> int:
     """Return how much room a step of all agents takes, roughly: what does not fit is sent in another way."""
-    seen = sum(_space_bytes(space) for space in world.observation_spaces.values())
+    seen = sum(leaf.nbytes for space in world.observation_spaces.values() for leaf in leaves(space))
     return min(_MOST_BOX_BYTES, max(_LEAST_BOX_BYTES, 2 * seen))
-
-
-def _space_bytes(space: Any) -> int:
-    match space:
-        case spaces.Dict():
-            return sum(map(_space_bytes, space.values()))
-        case spaces.Tuple():
-            return sum(map(_space_bytes, space))
-        case _:
-            size = 1
-            for length in getattr(space, "shape", None) or ():
-                size *= length
-            return size * np.dtype(getattr(space, "dtype", None) or np.float64).itemsize
