@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from stretto.spaces import Array, SpaceLayout
+from stretto.spaces import Array, SpaceLayout, Target
 
 STEP_ALL = 0
 """Signal: step every world; `STEP_ALL + buffer`. For a step of one world see `step_one`."""
@@ -69,6 +69,24 @@ class Buffers:
             actions=[a[span] for a in self.actions],
             info_room=None if self.info_room is None else self.info_room[span],
         )
+
+
+@dataclass(slots=True)
+class Rows:
+    """Where a group writes the results of a step: row `i` belongs to its world `i`.
+
+    Numbers and flags are memoryviews: so few bytes are copied with less around it than numpy needs.
+    """
+
+    target: Target
+    rewards: memoryview[float]
+    terminated: memoryview[int]
+    truncated: memoryview[int]
+
+    @classmethod
+    def of(cls, target: Target, rewards: Array, terminated: Array, truncated: Array) -> Rows:
+        flags = [memoryview(cast(Any, array.view(np.uint8))) for array in (terminated, truncated)]
+        return cls(target, memoryview(cast(Any, rewards)), *flags)
 
 
 LARGE_BYTES = 1 << 16

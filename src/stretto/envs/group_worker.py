@@ -2,24 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from stretto.core import NextEpisode
 from stretto.envs import messages
-from stretto.envs.arrays import BUFFERS, Buffers, array_shapes
+from stretto.envs.arrays import BUFFERS, Buffers, Rows, array_shapes
 from stretto.envs.blame import BlamingMail, parts_of, unpicklable
-from stretto.envs.group import EnvGroup, Rows
+from stretto.envs.group import EnvGroup
 from stretto.envs.info_buffer import InfoBuffer
 from stretto.envs.infos import Table
-from stretto.envs.messages import Attach, Built, Extras
-from stretto.envs.restorer import Restorer
+from stretto.envs.messages import Attach, Built, Extras, ResetSlot, Restored, SlotPlan
 from stretto.envs.slot import GroupSettings, Maker
-from stretto.errors import InvalidOutput
-from stretto.spaces import SpaceLayout
+from stretto.errors import InvalidOutput, Place
 from stretto.workers.base import Port, Start
+
+
+class Group(Protocol):
+    """Worlds by slot that are reset and stepped together; results go into the rows that they are given.
+
+    `everyone` are the indices of all of them, from 0 on; their slots are those from `first` on.
+    """
+
+    first: int
+    count: int
+    everyone: range
+    layout: SpaceLayout
+    action_layout: SpaceLayout
+
+    def build(self) -> None:
+        """Make the worlds; `place` can tell which one fails."""
+
+    def describe(self) -> Built:
+        """Say what the worlds have in common."""
+
+    def place(self) -> Place:
+        """Say what the group is at."""
+
+    def turn_to(self, slot: int) -> Place:
+        """Be at another slot, of which something is to be said, and say where that is."""
+
+    def reset(self, plans: Iterable[ResetSlot], rows: Rows) -> Extras:
+        """Reset some slots and write their rows."""
+
+    def step(self, indices: Sequence[int], actions: Any, rows: Rows) -> Extras | None:
+        """Step some worlds and write their rows; `None` where there is nothing else to tell."""
+
+    def tell_next(self, i: int, episode: NextEpisode) -> None:
+        """Let a slot's next automatic reset be as told."""
+
+    def refuse(self, observation: Any) -> None:
+        """Raise because the world that the group is at observed nothing, or a part of it is `None`."""
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], indices: Iterable[int]) -> list[Any]:
+        """Call a method of some worlds, or read an attribute."""
+
+    def set_attr(self, name: str, i: int, value: Any) -> None:
+        """Set an attribute of one world."""
+
+    def map(self, function: Callable[[Any], Any]) -> list[Any]:
+        """Run a function beside every world."""
+
+    def restore(self, plans: list[SlotPlan], beat: Callable[[], None]) -> Restored:
+        """Bring slots to where others were; `beat` is called with every step, as a sign of life."""
+
+    def close(self) -> None:
+        """Close every world, even if one fails to; then raise what the first one raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +87,20 @@ class GroupFactory:
         return range(self.first, self.first + len(self.makers))
 
     def __call__(self, port: Port) -> GroupService:
-        return GroupService(port, self.makers, self.first, self.settings)
+        return GroupService(port, EnvGroup(self.makers, self.first, self.settings, port.index, port.position))
 
 
 class GroupService:
     """Answers for a group of worlds."""
 
-    def __init__(self, port: Port, makers: Sequence[Maker], first: int, settings: GroupSettings) -> None:
-        self._port = port
-        self._group = EnvGroup(makers, first, settings, port.index, port.position)
+    def __init__(self, port: Port, group: Group) -> None:
+        self._port, self._group = port, group
         port.place = self._group.place
         if port.pickles:
             port.mail = BlamingMail(port.mail, self._blame)
         self._asked: Sequence[int] = ()
         self._group.build()
-        env = self._group.slots[0].env
-        self._observations = self._group.layout
-        self._actions = SpaceLayout(env.action_space)
+        self._observations, self._actions = self._group.layout, self._group.action_layout
         self._scalar_actions = not self._actions.loose and [
             (leaf.path, leaf.shape) for leaf in self._actions.fixed
         ] == [((), ())]
@@ -60,7 +108,7 @@ class GroupService:
         self._buffers: Buffers | None = None
         self._info_buffer: InfoBuffer | None = None
         self._shared = True
-        self._loose: list[list[Any]] = [[None] * len(makers) for _ in self._observations.loose]
+        self._loose: list[list[Any]] = [[None] * group.count for _ in self._observations.loose]
         self._changed: list[tuple[int, int, Any]] = []
 
     def close(self) -> None:
@@ -95,7 +143,7 @@ class GroupService:
                 self._attach(message)
                 return None
             case messages.Describe():
-                return self._built()
+                return group.describe()
             case Start():
                 return None
             case _:
@@ -169,17 +217,6 @@ class GroupService:
             extras.arrays = [array[list(indices)] for array in rows]
         return extras
 
-    def _built(self) -> Built:
-        env = self._group.slots[0].env
-        return Built(
-            observation_space=env.observation_space,
-            action_space=env.action_space,
-            metadata=dict(env.metadata),
-            render_mode=env.render_mode,
-            spec=env.spec,
-            agents=getattr(env, "kinds", None),
-        )
-
     def _attach(self, message: Attach) -> None:
         group, leaves = self._group, len(self._observations.fixed)
         if message.fields is None:
@@ -213,6 +250,6 @@ class GroupService:
     def _restore(self, plans: list[messages.SlotPlan]) -> messages.Restored:
         self._port.muted = True
         try:
-            return Restorer(self._group, self._port.beat).restore(plans)
+            return self._group.restore(plans, self._port.beat)
         finally:
             self._port.muted = False
