@@ -18,6 +18,7 @@ from stretto.envs.infos import Table
 from stretto.envs.messages import Attach, Built, Extras, ResetSlot, Restored, SlotPlan
 from stretto.envs.slot import GroupSettings, Maker
 from stretto.errors import InvalidOutput, Place
+from stretto.spaces import SpaceLayout
 from stretto.workers.base import Port, Start
 
 
