@@ -4,7 +4,8 @@ StrettoError
 ├── UsageError (ValueError)      the caller asked for something that cannot be
 │   ├── InvalidLayout            numbers of workers and environments that do not fit
 │   ├── InvalidSpace             spaces that differ between slots, or have no batch
-│   └── InvalidAction            an action that its space does not contain
+│   ├── InvalidAction            an action that its space does not contain
+│   └── LateImport               torch was imported by a call that drew from it at once
 ├── ClosedError                  used after close()
 ├── ResetNeeded                  stepped where only a reset can go on
 ├── ResourceError                the machine has too little memory, processes or descriptors
@@ -70,6 +71,10 @@ class InvalidSpace(UsageError):
 
 class InvalidAction(UsageError):
     """An action that its space does not contain; nothing was sent."""
+
+
+class LateImport(UsageError):
+    """A call imported torch and drew from it at once: its numbers would depend on what else runs in the process."""
 
 
 class ClosedError(StrettoError):

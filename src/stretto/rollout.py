@@ -120,11 +120,12 @@ class _Game:
         self.played = Played()
         self.left = dict.fromkeys(plan.policies, overage_seconds)
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+    def call(self, function: Callable[..., Any], *args: Any, repeatable: bool = False) -> Any:
         """Let the world do something, with global generators of its own; what it raises ends the episode."""
+        guarded = self.guard.run_repeatable if repeatable else self.guard.run
         began = time.perf_counter()
         try:
-            return self.guard.run(function, *args) if self.guard.needed else function(*args)
+            return guarded(function, *args) if self.guard.needed else function(*args)
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a world raises is its result
             self.fail(error, "world")
             return None
@@ -241,7 +242,7 @@ def _begin(game: _Game, runner: Runner, loading: Callable[[], AbstractContextMan
             raise
         _blame(game, error, None)
         return
-    game.see(game.call(game.world.reset, plan.seed) or {})
+    game.see(game.call(game.world.reset, plan.seed, repeatable=True) or {})
     game.played.rewards = dict.fromkeys(game.observations, 0.0)
 
 

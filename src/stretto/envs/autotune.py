@@ -74,12 +74,12 @@ def probe(maker: Callable[[], Any]) -> Probe | float:
     """
     private = PrivateGenerators(SeedTree(0).child("probe"), probation=1 << 62)
     began = time.perf_counter()
-    env = as_world(private.run(maker))
+    env = as_world(private.run_repeatable(maker, undo=lambda first: as_world(first).close()))
     built = time.perf_counter() - began
     try:
         if built > BUILD_SECONDS:
             return built
-        return private.run(_measure, env, private)
+        return private.run_repeatable(_measure, env, private)
     finally:
         env.close()
 

@@ -113,7 +113,8 @@ class Slot:
                 self._guard = PrivateGenerators(tree, 0, GLOBAL_GENERATORS)
             else:
                 self._guard = PrivateGenerators(tree, PROBATION_CALLS)
-            self.env = as_world(self._guard.run(self._maker))
+            made = self._guard.run_repeatable(self._maker, undo=lambda first: as_world(first).close())
+            self.env = as_world(made)
         self._forget()
         self.install()
 
@@ -327,7 +328,12 @@ class Slot:
                 self._guard.reseed(SeedTree(seed).child("global"))
         if options is not None:
             keywords["options"] = options
-        result: Any = self.privately(self.env.reset, **keywords)
+        result: Any
+        guard = self._guard
+        if guard is not None and guard.needed:
+            result = reset_privately(self.env, guard, **keywords)
+        else:
+            result = self.env.reset(**keywords)
         if self._direct.limit is not None:
             self._watch_time(self._direct.limit.left)
         self.began = self._clock.now
@@ -341,3 +347,14 @@ class Slot:
         self.resetting = False
         observation, info = result
         return observation, info
+
+
+def reset_privately(env: gymnasium.Env[Any, Any], guard: PrivateGenerators, **keywords: Any) -> Any:
+    """Reset a world with its private generators in place; where that is done twice, both begin in the same state."""
+    state = None if "seed" in keywords else generator_state(env)
+
+    def put_back(_: Any) -> None:
+        if state is not None:
+            set_generator(env, state)
+
+    return guard.run_repeatable(env.reset, undo=put_back, **keywords)

@@ -22,7 +22,7 @@ from stretto.policies.loading import reset_policy
 from stretto.policies.runners import Runner
 from stretto.policies.strategies import make_runner
 from stretto.rollout import Deadline, Played, Trouble, play
-from stretto.seeding import GLOBAL_GENERATORS, GlobalDraws, PrivateGenerators, SeedTree
+from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws, PrivateGenerators, SeedTree
 from stretto.workers.backends import Backend
 from stretto.workers.base import Port, Start
 from stretto.workers.supervisor import Supervisor
@@ -201,7 +201,7 @@ class EpisodeService:
         """
         (world,) = self._some_worlds(mission, 1)
         try:
-            guard.run(self._act_a_little, loaded, spec, world)
+            guard.run_repeatable(self._act_a_little, loaded, spec, world)
         except (Exception, SystemExit):  # noqa: BLE001  whatever a policy or a world raises
             self._forget_worlds(mission)
             return False
@@ -240,18 +240,22 @@ class EpisodeService:
             return [Played(trouble=trouble_of(error))]
 
     def _play_together(self, task: Task, facts: Facts, *, apart: bool) -> list[Played]:
-        """Play a task. If anything draws from global generators of which that was not known, play it again, guarded."""
+        """Play a task. If anything draws from global generators of which that was not known, play it again, guarded.
+
+        And once more for each process in which that was the first use of torch: only now can it be guarded there.
+        """
         pair = (task.mission, task.entry)
-        if pair in self._guarded:
-            return self._play_once(task, facts, apart=apart, guarded=True)
-        draws = GlobalDraws()
-        played = self._play_once(task, facts, apart=apart, guarded=False)
-        if not draws.names() and not any(one.drawn for one in played):
-            return played
-        self._guarded.add(pair)
-        self._forget_worlds(task.mission)
-        self._forget_runners()
-        return self._play_once(task, facts, apart=apart, guarded=True)
+        played: list[Played] = []
+        for _ in range(len(facts.agents) + 3):
+            guarded, draws = pair in self._guarded, GlobalDraws()
+            played = self._play_once(task, facts, apart=apart, guarded=guarded)
+            drawn = draws.names().union(*(one.drawn for one in played))
+            if LATE_IMPORT not in drawn and (guarded or not drawn):
+                break
+            self._forget_worlds(task.mission)
+            if drawn != {LATE_IMPORT}:
+                self._guarded.add(pair)
+        return played
 
     def _play_once(self, task: Task, facts: Facts, *, apart: bool, guarded: bool) -> list[Played]:
         plan, mission = self._plan, self._plan.missions[task.mission]
@@ -296,7 +300,9 @@ class EpisodeService:
         while len(worlds) < count:
             tree = SeedTree(0).child("construct", len(worlds))
             with trace.span("make world"), self._loading():
-                world = as_episodes(PrivateGenerators(tree).run(self._plan.missions[mission].make))
+                make = self._plan.missions[mission].make
+                made = PrivateGenerators(tree).run_repeatable(make, undo=lambda first: as_episodes(first).close())
+                world = as_episodes(made)
             worlds.append(traced_world(world))
         return worlds[:count]
 

@@ -25,7 +25,7 @@ from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.scheduler import Scheduler
 from stretto.policies.actors import AgentEpisode, PolicyPlan, Question
 from stretto.policies.runners import InPlace
-from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators
+from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws, PrivateGenerators
 from stretto.workers.backends import PROCESS, SERIAL
 from stretto.workers.mail import unsendable
 
@@ -70,7 +70,7 @@ def replay(
         )
         guard = PrivateGenerators(begun.tree.child("world"), drawn=GLOBAL_GENERATORS)
         limit = plan.max_steps if plan.max_steps is not None else plan.missions[mission].max_steps
-        observations = guard.run(world.reset, begun.seed)
+        observations = guard.run_repeatable(world.reset, begun.seed)
         yield Moment(0, _picture(world, shows), {}, dict.fromkeys(observations, 0.0))
         step = 0
         while observations and (limit is None or step < limit):
@@ -139,14 +139,22 @@ def films(  # noqa: PLR0913  what a plan has, and where to
         numbers = list(range(episodes)) if known is None else _safe_to_play(known, pair)
         for episode in numbers[:count]:
             record = None if known is None else known[(*pair, episode)]
-            moments = replay(plan, facts[mission, entry], mission, entry, episode, "rgb_array")
-            with closing(moments):
-                shown = list(_until_it_fails(islice(moments, None if record is None else record.steps + 1)))
+            shown = _shown(plan, facts[mission, entry], (mission, entry, episode), record)
             if not shown and record is not None and record.failure is not None:
                 continue  # it failed before there was anything to see
             name = "-".join((*pair, str(episode)))
             safe = "".join(letter if letter.isalnum() or letter in "-_.+" else "_" for letter in name)
             yield film(iter(shown), folder / "videos" / f"{safe}.gif")
+
+
+def _shown(plan: Plan, facts: Facts, which: tuple[int, int, int], record: EpisodeRecord | None) -> list[Moment]:
+    """Return what is seen of an episode; it is played again if it was the first here to import torch, see `LateImport`."""
+    while True:
+        draws = GlobalDraws()
+        with closing(replay(plan, facts, *which, "rgb_array")) as moments:
+            shown = list(_until_it_fails(islice(moments, None if record is None else record.steps + 1)))
+        if LATE_IMPORT not in draws.names():
+            return shown
 
 
 def _safe_to_play(records: Mapping[tuple[str, str, int], EpisodeRecord], pair: tuple[str, str]) -> list[int]:

@@ -10,6 +10,7 @@ from typing import Any
 from stretto.adapters.gymnasium import makers
 from stretto.adapters.worlds import as_world
 from stretto.envs.make import make_vec
+from stretto.envs.slot import reset_privately
 from stretto.seeding import PrivateGenerators, SeedTree
 from stretto.testing.runs import play, sample_actions
 from stretto.testing.values import ContractBroken, difference
@@ -101,11 +102,11 @@ def _survives_kills(make: Callable[[], Any], steps: int, seed: int) -> str | Non
 
 def _play_one(env: Any, actions: list[Any], seed: int) -> list[Any]:
     guard = PrivateGenerators(SeedTree(seed).child("check"), probation=1 << 62)
-    moments: list[Any] = [guard.run(env.reset, seed=seed)]
+    moments: list[Any] = [reset_privately(env, guard, seed=seed)]
     for action in actions:
         moments.append(guard.run(env.step, action))
         if moments[-1][2] or moments[-1][3]:
-            moments[-1] = (*moments[-1], guard.run(env.reset))
+            moments[-1] = (*moments[-1], reset_privately(env, guard))
     return moments
 
 
@@ -123,7 +124,8 @@ def _where(one: list[Any], other: list[Any]) -> str | None:
 
 
 def _privately(make: Callable[[], Any]) -> Any:
-    return PrivateGenerators(SeedTree(0).child("check"), probation=1).run(make)
+    guard = PrivateGenerators(SeedTree(0).child("check"), probation=1)
+    return guard.run_repeatable(make, undo=lambda first: as_world(first).close())
 
 
 def _drawn(make: Callable[[], Any], steps: int, seed: int) -> set[str]:
@@ -131,11 +133,11 @@ def _drawn(make: Callable[[], Any], steps: int, seed: int) -> set[str]:
     env = as_world(_privately(make))
     try:
         actions = _actions(env, steps, seed)
-        guard.run(env.reset, seed=seed)
+        reset_privately(env, guard, seed=seed)
         for action in actions:
             _, _, terminated, truncated, _ = guard.run(env.step, action)
             if terminated or truncated:
-                guard.run(env.reset)
+                reset_privately(env, guard)
     finally:
         env.close()
     return guard.drawn
