@@ -96,7 +96,8 @@ class Recovery:
         # Else it has answered, and its slots are where they will be only when all others have: not now.
 
     def revive(self, supervisor: Supervisor, seat: Seat) -> None:
-        self._bring_back(supervisor, seat, [])
+        if seat.error is None:
+            self._bring_back(supervisor, seat, [])
 
     def _count_restart(self, seat: Seat) -> None:
         seat.restarts += 1

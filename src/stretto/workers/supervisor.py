@@ -51,7 +51,7 @@ class Recovery(Protocol):
         """Do something about a worker that died, or was silent for `hung_after` seconds."""
 
     def revive(self, supervisor: Supervisor, seat: Seat) -> None:
-        """Start a worker in a seat that has none, if that can be done."""
+        """Start a worker in a seat that has none, unless its error is what requests are to get."""
 
 
 class TellWhoAsked:
@@ -184,7 +184,7 @@ class Supervisor:
         request = Request(seat, issue, doing, limit_seconds, on_value)
         if seat.worker is not None and not seat.requests and not seat.worker.alive():
             self._lose(seat)
-        if seat.worker is None and seat.error is None and fresh:
+        if seat.worker is None and fresh:
             self.recovery.revive(self, seat)
         if seat.worker is None:
             place = self.recovery.place(seat, doing)
@@ -214,6 +214,8 @@ class Supervisor:
 
     def signal_all(self, code: int, doing: str, limit_seconds: float | None) -> list[Any] | None:
         """Let every worker do what a signal says; return what they have to tell, in order, if anything.
+
+        Only the last seat may be inline.
 
         In a step of CartPole each line here runs with cold caches. The common case (everybody is idle, quick and does
         not fail) therefore does without the records that recovery needs, and the first thing out of the ordinary makes
