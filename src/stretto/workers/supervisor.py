@@ -25,7 +25,7 @@ from stretto.workers.mail import Unreadable
 from stretto.workers.output import deliver_all
 from stretto.workers.requests import Factory, Issue, Request, Seat, count_finished, not_again, sender, signaller
 from stretto.workers.resources import resources
-from stretto.workers.waiting import LONGEST_SLEEP_SECONDS, Clock, Waiter, spin_limit
+from stretto.workers.waiting import LONGEST_SLEEP_SECONDS, Waiter, spin_limit
 
 BUSY_SECONDS = 1.0
 """How long a worker that is at something when it shall be closed (after Ctrl-C, after a failure) may take to end it."""
@@ -92,7 +92,6 @@ class Supervisor:
         spins: bool = True,
         cores: int = 1,
         start_seconds: float | None = 120.0,
-        clock: Clock | None = None,
     ) -> None:
         self.backend, self.recovery = backend, recovery or TellWhoAsked()
         self.seats: list[Seat] = []
@@ -102,7 +101,7 @@ class Supervisor:
         with resources("a group of workers"):
             self._bell = Bell.create()
             self.arena = Arena.create(shared=backend.pickles and backend.shares_memory)
-        self._clock = clock or Clock()
+        self._clock = backend.clock
         self._waiter = Waiter(self._bell, self._spin_seconds if spins else 0.0, self._clock)
         self._native = NativeThreads()
         self._outputs: list[Output] = []
