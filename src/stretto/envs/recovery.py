@@ -81,12 +81,13 @@ class Recovery:
         limits = self.limits
         asked = [request for request in seat.requests if not request.setup]
         enough = seat.restarts >= limits.max_restarts or limits.on_crash == "raise"
-        if hung_after is not None:
+        hangs = hung_after is not None and bool(seat.requests)  # else it has answered at the last moment
+        if hangs:
             enough = enough or not worker.killable or not asked or any(request.hung for request in asked)
         if enough:
             supervisor.give_up(seat, error)
             return
-        if hung_after is not None:
+        if hangs:
             asked[0].hung = True
         self._count_restart(seat)
         self._lost_because[seat.index] = None if limits.on_crash == "replay" else _first_line(error)
@@ -96,7 +97,8 @@ class Recovery:
         # Else it has answered, and its slots are where they will be only when all others have: not now.
 
     def revive(self, supervisor: Supervisor, seat: Seat) -> None:
-        self._bring_back(supervisor, seat, [])
+        if seat.error is None:
+            self._bring_back(supervisor, seat, [])
 
     def _count_restart(self, seat: Seat) -> None:
         seat.restarts += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from stretto.errors import UsageError
@@ -13,6 +13,7 @@ from stretto.workers.control import Bell
 from stretto.workers.message import MessageWorker
 from stretto.workers.process import ProcessWorker
 from stretto.workers.thread import ThreadWorker
+from stretto.workers.waiting import Clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Backend:
     `pickles`: what goes there must be picklable. `shares_memory`: the caller and its workers see the same arrays.
     `killable`: a worker that hangs can be ended, and dies without its caller. `caller_works`: whether the caller may be
     one of the workers. Threads leave it free to see that one of them hangs: their worlds take turns with the global
-    generators, and so could keep the caller from ever looking.
+    generators, and so could keep the caller from ever looking. `clock` is what the caller waits by.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Backend:
     shares_memory: bool = True
     killable: bool = False
     caller_works: bool = True
+    clock: Clock = field(default_factory=Clock)
 
     def __str__(self) -> str:
         return self.name

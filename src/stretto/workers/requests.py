@@ -46,8 +46,8 @@ class Seat:
     """A place for a worker, and the worker that has it now.
 
     `values` and `outputs` came by mail, and wait until their request counts as answered; `complete(worker, number,
-    value)` adds to an answer what lies in shared memory. Where there is no worker, the next request brings a new one; if
-    there is an `error`, that is what requests get. `usual_limit` is that of requests of which there is no record.
+    value)` adds to an answer what lies in shared memory. Where there is no worker, the next request brings a new one;
+    where it does not, the `error` is what requests get. `usual_limit` is that of requests of which there is no record.
     """
 
     index: int

@@ -49,15 +49,12 @@ class Mailboxes:
         self._supervisor = supervisor
         fields, total = _lay_out_boxes(len(factories), size)
         supervisor.arena.allocate(total)
-        self._boxes: list[Box] = []
         for factory, pair in zip(factories, fields, strict=True):
-            given, answer = _boxes(supervisor.arena, pair)
-            self._boxes.append(given)
-            supervisor.add_seat(_Boxed(factory, pair)).complete = _completing(answer)
+            supervisor.add_seat(_Boxed(factory, pair)).complete = _Pair(*_boxes(supervisor.arena, pair))
 
     def ask(self, seat: Seat, message: object, doing: str, limit_seconds: float | None) -> Request:
         """Send plain data to a worker that was there before; if it has died, that is the answer."""
-        data, box = dump(message), self._boxes[seat.index]
+        data, box = dump(message), cast(_Pair, seat.complete).given
 
         def issue(worker: Worker) -> int:
             if len(data) > box.size:
@@ -68,9 +65,15 @@ class Mailboxes:
         return self._supervisor.ask(seat, issue, doing, limit_seconds, fresh=False)
 
 
-def _completing(box: Box) -> Callable[[Worker, int, Any], Any]:
-    """Return what takes an answer out of the box, where a note says that it lies there."""
-    return lambda worker, number, value: value if worker.note_of(number) is None else box.take()
+class _Pair:
+    """The boxes of a seat, whose supervisor drops them with the memory that they lie in."""
+
+    def __init__(self, given: Box, answer: Box) -> None:
+        self.given, self._answer = given, answer
+
+    def __call__(self, worker: Worker, number: int, value: Any) -> Any:
+        """Take an answer out of its box, where a note says that it lies there."""
+        return value if worker.note_of(number) is None else self._answer.take()
 
 
 def _lay_out_boxes(places: int, size: int) -> tuple[list[Sequence[Field]], int]:

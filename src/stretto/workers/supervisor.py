@@ -25,7 +25,7 @@ from stretto.workers.mail import Unreadable
 from stretto.workers.output import deliver_all
 from stretto.workers.requests import Factory, Issue, Request, Seat, count_finished, not_again, sender, signaller
 from stretto.workers.resources import resources
-from stretto.workers.waiting import LONGEST_SLEEP_SECONDS, Clock, Waiter, spin_limit
+from stretto.workers.waiting import LONGEST_SLEEP_SECONDS, Waiter, spin_limit
 
 BUSY_SECONDS = 1.0
 """How long a worker that is at something when it shall be closed (after Ctrl-C, after a failure) may take to end it."""
@@ -51,7 +51,7 @@ class Recovery(Protocol):
         """Do something about a worker that died, or was silent for `hung_after` seconds."""
 
     def revive(self, supervisor: Supervisor, seat: Seat) -> None:
-        """Start a worker in a seat that has none, if that can be done."""
+        """Start a worker in a seat that has none, unless its error is what requests are to get."""
 
 
 class TellWhoAsked:
@@ -92,7 +92,6 @@ class Supervisor:
         spins: bool = True,
         cores: int = 1,
         start_seconds: float | None = 120.0,
-        clock: Clock | None = None,
     ) -> None:
         self.backend, self.recovery = backend, recovery or TellWhoAsked()
         self.seats: list[Seat] = []
@@ -102,7 +101,7 @@ class Supervisor:
         with resources("a group of workers"):
             self._bell = Bell.create()
             self.arena = Arena.create(shared=backend.pickles and backend.shares_memory)
-        self._clock = clock or Clock()
+        self._clock = backend.clock
         self._waiter = Waiter(self._bell, self._spin_seconds if spins else 0.0, self._clock)
         self._native = NativeThreads()
         self._outputs: list[Output] = []
@@ -184,7 +183,7 @@ class Supervisor:
         request = Request(seat, issue, doing, limit_seconds, on_value)
         if seat.worker is not None and not seat.requests and not seat.worker.alive():
             self._lose(seat)
-        if seat.worker is None and seat.error is None and fresh:
+        if seat.worker is None and fresh:
             self.recovery.revive(self, seat)
         if seat.worker is None:
             place = self.recovery.place(seat, doing)
@@ -214,6 +213,8 @@ class Supervisor:
 
     def signal_all(self, code: int, doing: str, limit_seconds: float | None) -> list[Any] | None:
         """Let every worker do what a signal says; return what they have to tell, in order, if anything.
+
+        Only the last seat may be inline.
 
         In a step of CartPole each line here runs with cold caches. The common case (everybody is idle, quick and does
         not fail) therefore does without the records that recovery needs, and the first thing out of the ordinary makes
