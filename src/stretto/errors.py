@@ -197,7 +197,10 @@ class RunsHere(StrettoWarning):
 _CALLERS = frozenset(
     f"stretto.{name}"
     for name in (
-        "adapters.episodes",
+        "adapters.base",
+        "adapters.gymnasium",
+        "adapters.pettingzoo",
+        "adapters.turns",
         "evaluation.episode_worker",
         "evaluation.tracing",
         "policies.loading",

@@ -14,10 +14,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from stretto.adapters.episodes import as_episodes
+from stretto.adapters.agents import as_agents
 from stretto.cli import options
 from stretto.cli.options import DONE, FAILED
 from stretto.cli.text import documentation, filled, say, screen_width
+from stretto.core import SIMULTANEOUS
 from stretto.errors import Place, StrettoError, UsageError
 from stretto.evaluation.missions import Mission, find_missions
 from stretto.evaluation.registry import known_missions
@@ -94,7 +95,7 @@ def _users_code(doing: str) -> Iterator[None]:
 
 def _describe(mission: Mission) -> None:
     env = mission.make()
-    world = as_episodes(env)
+    world = as_agents(env)
     spec = world.spec()
     agent = spec.agents[0]
     print(filled(f"{mission.name}: {mission.summary}"))
@@ -124,6 +125,7 @@ def play_command(  # noqa: PLR0913, PLR0917  one parameter an option
     variant: options.Variants = None,
     cogs: options.Cogs = None,
     map_seed: options.MapSeed = None,
+    turns: options.Turns = SIMULTANEOUS,
     steps: options.Steps = None,
     seed: options.Seed = 0,
     episode: Annotated[
@@ -145,7 +147,8 @@ def play_command(  # noqa: PLR0913, PLR0917  one parameter an option
         raise UsageError(f"one mission is played, got {mission!r} for {1 + len(others)} of them; name one")
     if episode < 0:
         raise UsageError(f"--episode must be the number of an episode, from 0 on, got {episode}")
-    moments = watch_episode(found, [parse_policy(text) for text in policy], seed=seed, episode=episode, steps=steps)
+    policies = [parse_policy(text) for text in policy]
+    moments = watch_episode(found, policies, seed=seed, episode=episode, steps=steps, turns=turns)
     with _users_code("playing"):
         _show(moments, delay)
 
@@ -178,6 +181,7 @@ def verify_command(  # noqa: PLR0913, PLR0917  one parameter an option
     cogs: options.Cogs = None,
     map_seed: options.MapSeed = None,
     mix: options.Mix = False,
+    turns: options.Turns = SIMULTANEOUS,
     episodes: options.Episodes = 3,
     steps: options.Steps = 200,
     seed: options.Seed = 0,
@@ -196,6 +200,7 @@ def verify_command(  # noqa: PLR0913, PLR0917  one parameter an option
         steps=steps,
         seed=seed,
         mix=mix,
+        turns=turns,
         on_way=lambda way: print(f"playing: {way}", file=sys.stderr),
     )
     for difference in verdict.differences:

@@ -10,7 +10,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from stretto.adapters.worlds import as_world
 from stretto.envs.layout import SpaceLayout
 from stretto.errors import UsageError
 from stretto.measure import Timing, time_calls
@@ -74,7 +73,7 @@ def probe(maker: Callable[[], Any]) -> Probe | float:
     """
     private = PrivateGenerators(SeedTree(0).child("probe"), probation=1 << 62)
     began = time.perf_counter()
-    env = as_world(private.run(maker))
+    env = private.run(maker)
     built = time.perf_counter() - began
     try:
         if built > BUILD_SECONDS:

@@ -11,8 +11,8 @@ from typing import Any, cast
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from stretto.adapters.blocks import native
 from stretto.adapters.gymnasium import StepFunction
-from stretto.adapters.worlds import native
 from stretto.envs.checks import check_observation, check_scalars
 from stretto.envs.infos import SlotInfo, pack
 from stretto.envs.layout import Array, SpaceLayout, Target, same_space
