@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.adapters.episodes import EpisodeWorld, own_copy
-from stretto.core import AgentId, Observation
+from stretto.core import AgentId, AgentWorld, Observation, Outcome, own_copy
 from stretto.errors import (
     InvalidAction,
     PolicyError,
@@ -111,7 +110,7 @@ class Played:
 class _Game:
     """One episode under way."""
 
-    def __init__(self, world: EpisodeWorld, plan: EpisodePlan, overage_seconds: float, *, guarded: bool) -> None:
+    def __init__(self, world: AgentWorld, plan: EpisodePlan, overage_seconds: float, *, guarded: bool) -> None:
         self.world, self.plan = world, plan
         self.spaces = world.spec().action_spaces
         always = GLOBAL_GENERATORS if guarded else ()
@@ -132,13 +131,15 @@ class _Game:
         finally:
             self.played.world_seconds += time.perf_counter() - began
 
-    def see(self, observations: Mapping[AgentId, Observation]) -> None:
-        """Take what the agents see next.
+    def see(self, outcome: Outcome) -> None:
+        """Take what those see who act next, and what everybody earned.
 
         Each gets arrays of its own, wherever it chooses: a world may write into its own again, or hand them to several
         agents, and a policy may keep or change what it is given.
         """
-        self.observations = {agent: own_copy(observation) for agent, observation in observations.items()}
+        self.observations = {agent: own_copy(outcome.observations[agent]) for agent in outcome.acting}
+        for agent, reward in outcome.rewards.items():
+            self.played.rewards[agent] = self.played.rewards.get(agent, 0.0) + reward
 
     def check(self, agent: AgentId, action: Any) -> None:
         """End the episode if what an agent does is no action of its."""
@@ -182,7 +183,7 @@ def _without_addresses(stack: str) -> str:
 
 
 def play(  # noqa: PLR0913  every choice has a name and a default here
-    worlds: Sequence[EpisodeWorld],
+    worlds: Sequence[AgentWorld],
     runner: Runner,
     plans: Sequence[EpisodePlan],
     *,
@@ -242,8 +243,10 @@ def _begin(game: _Game, runner: Runner, loading: Callable[[], AbstractContextMan
             raise
         _blame(game, error, None)
         return
-    game.see(game.call(game.world.reset, plan.seed, repeatable=True) or {})
-    game.played.rewards = dict.fromkeys(game.observations, 0.0)
+    started = game.call(game.world.reset, plan.seed, repeatable=True)
+    if started is not None:
+        game.played.rewards = dict.fromkeys(started.acting, 0.0)
+        game.see(started)
 
 
 def _blame(game: _Game, error: StrettoError, limit_seconds: float | None) -> None:
@@ -304,9 +307,7 @@ def _step(running: list[_Game], runner: Runner, limits: Deadline, *, watch: bool
                     for i, agent in enumerate(game.observations)
                 }
             )
-        game.see(outcome.observations)
-        for agent, reward in outcome.rewards.items():
-            game.played.rewards[agent] = game.played.rewards.get(agent, 0.0) + reward
+        game.see(outcome)
 
 
 def digest(value: Any) -> int:

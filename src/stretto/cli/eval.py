@@ -15,6 +15,7 @@ from stretto.cli import options
 from stretto.cli.options import DONE, FAILED, Format
 from stretto.cli.results import print_report, prints_on_stderr, progress
 from stretto.cli.text import say
+from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
 from stretto.evaluation.episode_worker import HANG_SECONDS
 from stretto.evaluation.evaluate import EvaluationInterrupted, evaluate
@@ -42,6 +43,7 @@ class Asked:
     cogs: int | None = None
     map_seed: int | None = None
     mix: bool = False
+    turns: str = SIMULTANEOUS
     episodes: int = 10
     steps: int | None = None
     seed: int = 0
@@ -125,6 +127,7 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     cogs: options.Cogs = None,
     map_seed: options.MapSeed = None,
     mix: options.Mix = False,
+    turns: options.Turns = SIMULTANEOUS,
     episodes: options.Episodes = 10,
     steps: options.Steps = None,
     seed: options.Seed = 0,
@@ -198,6 +201,7 @@ def _film(
         count,
         folder,
         mix=asked.mix,
+        turns=asked.turns,
         records=report.records,
     )
     with prints_on_stderr():

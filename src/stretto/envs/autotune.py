@@ -9,7 +9,6 @@ from typing import Any
 
 import gymnasium
 
-from stretto.adapters.worlds import as_world
 from stretto.errors import UsageError
 from stretto.measure import Timing, time_calls
 from stretto.seeding import PrivateGenerators, SeedTree
@@ -74,7 +73,7 @@ def probe(maker: Callable[[], Any]) -> Probe | float:
     """
     private = PrivateGenerators(SeedTree(0).child("probe"), probation=1 << 62)
     began = time.perf_counter()
-    env = as_world(private.run_repeatable(maker, undo=lambda first: as_world(first).close()))
+    env = private.run_repeatable(maker, undo=lambda first: first.close())
     built = time.perf_counter() - began
     try:
         if built > BUILD_SECONDS:

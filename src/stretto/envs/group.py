@@ -9,8 +9,8 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
+from stretto.adapters.blocks import native
 from stretto.adapters.gymnasium import StepFunction
-from stretto.adapters.worlds import native
 from stretto.core import NextEpisode
 from stretto.envs.arrays import Rows
 from stretto.envs.checks import check_observation, check_scalars

@@ -6,13 +6,16 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from stretto.adapters.blocks import as_env
 from stretto.adapters.gymnasium import makers as makers_of
 from stretto.budget import CpuBudget, default_budget
+from stretto.core import SIMULTANEOUS, TURNS
 from stretto.envs.arrays import Buffers, array_shapes
 from stretto.envs.autotune import Choice, choose_backend
 from stretto.envs.engine import Engine
@@ -43,6 +46,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     isolate: bool = False,
     env_kwargs: dict[str, Any] | None = None,
     wrappers: Sequence[Callable[[Any], Any]] = (),
+    turns: str = SIMULTANEOUS,
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     tasks: TaskSource | Sequence[Any] | None = None,
     episode_seeds: bool = False,
@@ -69,6 +73,8 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         isolate: keep every environment out of the caller's process, so that each can be killed and recovered.
         env_kwargs: passed to the environment's constructor.
         wrappers: applied to each environment, the first one innermost.
+        turns: how a `TurnWorld` is played: `"simultaneous"` (all observe, and then all act, in order) or `"sequential"` (each
+            observes after the one before has acted: a step lets one agent act in each environment).
         autoreset_mode: when an environment whose episode is over is reset, as Gymnasium defines it.
         tasks: `(slot, episode, stream) -> task`, or a sequence to draw from; passed to each reset as
             `options={"task": task}`.
@@ -85,16 +91,17 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         budget: the cores to draw on; default: those of this process.
 
     Returns:
-        A `VectorEnv`, or a `MultiAgentVectorEnv` for PettingZoo's parallel environments.
+        A `VectorEnv`, or a `MultiAgentVectorEnv` for PettingZoo's parallel environments and every `TurnWorld`.
     """
     mode = _mode(autoreset_mode)
     _check_words(transport=(transport, ("shared", "message")), on_crash=(on_crash, ("replay", "truncate", "raise")))
     _check_words(checks=(checks, ("first", "always", "off")), global_rng=(global_rng, ("auto", "private", "shared")))
+    _check_words(turns=(turns, TURNS))
     _check_numbers(start_timeout=start_timeout, reset_timeout=reset_timeout, step_timeout=step_timeout)
     _check_whole(num_envs=(num_envs, 1), workers=(1 if workers is None else workers, None))
     _check_whole(max_restarts=(max_restarts, 0), replay_limit=(replay_limit, 0))
     _check_kinds(env_kwargs, tasks)
-    makers = makers_of(id_or_factory, num_envs, env_kwargs, wrappers)
+    makers = makers_of(id_or_factory, num_envs, env_kwargs, (*wrappers, partial(as_env, turns=turns)))
     budget = budget or default_budget()
     chosen = _choose(backend, workers, makers, budget, isolate)
     if transport == "message" and chosen.backend is PROCESS:

@@ -10,8 +10,14 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
-from stretto.adapters.gymnasium import Direct, StepFunction, direct
-from stretto.adapters.worlds import as_world, ensure_generator, generator_state, set_generator
+from stretto.adapters.gymnasium import (
+    Direct,
+    StepFunction,
+    direct,
+    ensure_generator,
+    generator_state,
+    set_generator,
+)
 from stretto.core import NextEpisode
 from stretto.envs.checks import FIRST_STEPS, check_observation, check_scalars
 from stretto.envs.messages import Origin, ResetSlot
@@ -34,7 +40,7 @@ NEVER = 1 << 62
 
 _AS_EVER = NextEpisode()
 
-Maker = Callable[[], Any]
+Maker = Callable[[], gymnasium.Env[Any, Any]]
 Started = tuple[Any, dict[str, Any]]
 """What a reset returns: an observation and an info."""
 
@@ -106,15 +112,14 @@ class Slot:
     def build(self) -> None:
         """Make the world; what it draws from global generators meanwhile comes from streams of its own."""
         if self._settings.global_rng == "shared":
-            self.env = as_world(self._maker())
+            self.env = self._maker()
         else:
             tree = SeedTree(0).child("construct", self.number)
             if self._settings.global_rng == "private":  # nobody need watch what it draws from
                 self._guard = PrivateGenerators(tree, 0, GLOBAL_GENERATORS)
             else:
                 self._guard = PrivateGenerators(tree, PROBATION_CALLS)
-            made = self._guard.run_repeatable(self._maker, undo=lambda first: as_world(first).close())
-            self.env = as_world(made)
+            self.env = self._guard.run_repeatable(self._maker, undo=lambda first: first.close())
         self._forget()
         self.install()
 

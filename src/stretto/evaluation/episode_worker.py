@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stretto import trace
-from stretto.adapters.episodes import EpisodeWorld, as_episodes, own_copy
-from stretto.core import WorldSpec
+from stretto.adapters.agents import as_agents
+from stretto.core import AgentWorld, WorldSpec, own_copy
 from stretto.errors import Place, WorldFailed, users_traceback
 from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import Facts, Plan, Task, rows
@@ -116,7 +116,7 @@ class EpisodeService:
 
     def __init__(self, port: Port, plan: Plan, staging: Staging) -> None:
         self._port, self._plan, self._staging = port, plan, staging
-        self._worlds: dict[int, list[EpisodeWorld]] = {}
+        self._worlds: dict[int, list[AgentWorld]] = {}
         self._runners: dict[tuple[int, int, bool, bool], Runner] = {}
         self._guarded: set[tuple[int, int]] = (
             set()
@@ -207,24 +207,25 @@ class EpisodeService:
             return False
         return True
 
-    def _act_a_little(self, loaded: Any, spec: WorldSpec, world: EpisodeWorld) -> None:
+    def _act_a_little(self, loaded: Any, spec: WorldSpec, world: AgentWorld) -> None:
         others = Random(spec)
         players: dict[str, Any] = {}
-        observations = world.reset(0)
+        outcome = world.reset(0)
         for _ in range(_LOOK_STEPS):
-            if not observations:
+            if not outcome.acting:
                 break
             actions = {}
-            for i, (agent, observation) in enumerate(observations.items()):
+            for i, agent in enumerate(outcome.acting):
+                observation = own_copy(outcome.observations[agent])
                 if agent not in players:
                     players[agent] = (loaded if i == 0 else others).agent_policy(agent)
                     reset_policy(players[agent], SeedTree(0).child("look", agent).generator())
                 if i == 0 and _batches(loaded):
-                    (action,) = loaded.step_batch([players[agent]], [own_copy(observation)])
+                    (action,) = loaded.step_batch([players[agent]], [observation])
                 else:
-                    action = players[agent].step(own_copy(observation))
+                    action = players[agent].step(observation)
                 actions[agent] = own_copy(action)
-            observations = world.step(actions).observations
+            outcome = world.step(actions)
             self._beat()
 
     # ---- playing ----
@@ -295,14 +296,14 @@ class EpisodeService:
             staging.hang_seconds,
         )
 
-    def _some_worlds(self, mission: int, count: int) -> list[EpisodeWorld]:
+    def _some_worlds(self, mission: int, count: int) -> list[AgentWorld]:
         worlds = self._worlds.setdefault(mission, [])
         while len(worlds) < count:
             tree = SeedTree(0).child("construct", len(worlds))
             with trace.span("make world"), self._loading():
                 make = self._plan.missions[mission].make
-                made = PrivateGenerators(tree).run_repeatable(make, undo=lambda first: as_episodes(first).close())
-                world = as_episodes(made)
+                made = PrivateGenerators(tree).run_repeatable(make, undo=lambda first: first.close())
+                world = as_agents(made, self._plan.turns)
             worlds.append(traced_world(world))
         return worlds[:count]
 

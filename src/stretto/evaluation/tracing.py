@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from stretto import trace
-from stretto.adapters.episodes import EpisodeWorld
+from stretto.core import AgentWorld
 from stretto.errors import UsageError
 from stretto.policies.runners import Runner
 from stretto.workers.base import Port, Service, Spans
@@ -96,9 +96,9 @@ class TracedService:
                 self._port.send(Spans(spans))
 
 
-def traced_world(world: EpisodeWorld) -> EpisodeWorld:
+def traced_world(world: AgentWorld) -> AgentWorld:
     """Return a world whose resets and steps are recorded, if a trace runs."""
-    return world if trace.active is None else cast(EpisodeWorld, _Recorded(world, _WORLD))
+    return world if trace.active is None else cast(AgentWorld, _Recorded(world, _WORLD))
 
 
 def traced_runner(runner: Runner) -> Runner:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stretto.core import SIMULTANEOUS
 from stretto.evaluation.episode_worker import EpisodeWorkerFactory, Staging, episode_workers
 from stretto.evaluation.evaluate import entries_of
 from stretto.evaluation.missions import Mission
@@ -68,11 +69,12 @@ def verify(  # noqa: PLR0913  every choice has a name and a default here
     steps: int | None = 200,
     seed: int = 0,
     mix: bool = False,
+    turns: str = SIMULTANEOUS,
     ways: Sequence[Way] = WAYS,
     on_way: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Play all episodes in each way, and compare every observation, action and reward bit by bit."""
-    plan = Plan(tuple(missions), entries_of(policies, mix=mix), episodes, seed, steps)
+    plan = Plan(tuple(missions), entries_of(policies, mix=mix), episodes, seed, steps, turns)
     first: Scheduler | None = None
     differences = []
     failures: dict[tuple[int, int, int], str] = {}

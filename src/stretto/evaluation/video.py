@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from stretto.adapters.episodes import EpisodeWorld, as_episodes, own_copy
+from stretto.adapters.agents import as_agents
 from stretto.checkpoint import atomic_write
-from stretto.core import Action, AgentId
+from stretto.core import SIMULTANEOUS, Action, AgentId, AgentWorld, own_copy
 from stretto.errors import UsageError
 from stretto.evaluation.episode_worker import EpisodeWorkerFactory, Staging, episode_workers
 from stretto.evaluation.evaluate import entries_of
@@ -56,7 +56,7 @@ def replay(
     """Play an episode as the plan has it, and yield what is seen at each moment."""
     begun = plan.episode(mission, entry, episode, facts.agents)
     env, shows = _made(plan.missions[mission], render_mode)
-    world = as_episodes(env)
+    world = as_agents(env, plan.turns)
     try:
         # Private generators for all, whether they are needed or not: it is slow anyway to look at everything.
         castings = [
@@ -70,17 +70,15 @@ def replay(
         )
         guard = PrivateGenerators(begun.tree.child("world"), drawn=GLOBAL_GENERATORS)
         limit = plan.max_steps if plan.max_steps is not None else plan.missions[mission].max_steps
-        observations = guard.run_repeatable(world.reset, begun.seed)
-        yield Moment(0, _picture(world, shows), {}, dict.fromkeys(observations, 0.0))
+        outcome = guard.run_repeatable(world.reset, begun.seed)
+        yield Moment(0, _picture(world, shows), {}, {**dict.fromkeys(outcome.acting, 0.0), **outcome.rewards})
         step = 0
-        while observations and (limit is None or step < limit):
-            runner.ask([Question(episode, agent, own_copy(seen)) for agent, seen in observations.items()])
-            actions = {
-                agent: own_copy(reply.action) for agent, reply in zip(observations, runner.replies(), strict=True)
-            }
+        while outcome.acting and (limit is None or step < limit):
+            acting = outcome.acting
+            runner.ask([Question(episode, agent, own_copy(outcome.observations[agent])) for agent in acting])
+            actions = {agent: own_copy(reply.action) for agent, reply in zip(acting, runner.replies(), strict=True)}
             given = own_copy(actions)  # a world may change what it is given
             outcome = guard.run(world.step, given)
-            observations = outcome.observations
             step += 1
             yield Moment(step, _picture(world, shows), actions, outcome.rewards, spec.action_names)
     finally:
@@ -97,7 +95,7 @@ def _made(mission: Mission, render_mode: str | None) -> tuple[Any, bool]:
     return mission.make_with(render_mode)(), True
 
 
-def _picture(world: EpisodeWorld, shows: bool) -> Any:
+def _picture(world: AgentWorld, shows: bool) -> Any:
     try:
         return world.render() if shows else None
     except Exception:  # noqa: BLE001  a world that cannot be shown can be played all the same
@@ -105,10 +103,17 @@ def _picture(world: EpisodeWorld, shows: bool) -> Any:
 
 
 def watch_episode(
-    mission: Mission, policies: Sequence[Any], *, seed: int, episode: int, steps: int | None, render_mode: str = "ansi"
+    mission: Mission,
+    policies: Sequence[Any],
+    *,
+    seed: int,
+    episode: int,
+    steps: int | None,
+    turns: str = SIMULTANEOUS,
+    render_mode: str = "ansi",
 ) -> Iterator[Moment]:
     """Play one episode of a mission, all policies together, and yield what is seen."""
-    plan = Plan((mission,), entries_of(policies, mix=len(policies) > 1), episode + 1, seed, steps)
+    plan = Plan((mission,), entries_of(policies, mix=len(policies) > 1), episode + 1, seed, steps, turns)
     with episode_workers(SERIAL, EpisodeWorkerFactory(plan, Staging())) as supervisor:
         facts = Scheduler(plan, supervisor, lambda _: None).look()
     yield from replay(plan, facts[0, 0], 0, 0, episode, render_mode)
@@ -124,6 +129,7 @@ def films(  # noqa: PLR0913  what a plan has, and where to
     folder: Path,
     *,
     mix: bool = False,
+    turns: str = SIMULTANEOUS,
     records: Iterable[EpisodeRecord] | None = None,
 ) -> Iterator[Path]:
     """Film the first `count` episodes of each mission and policy; yield the files.
@@ -131,7 +137,7 @@ def films(  # noqa: PLR0913  what a plan has, and where to
     With `records`, these are of those that were played, and a film ends where its record does. Episodes in which a
     process died or hung are passed over: they would take this process along.
     """
-    plan = Plan(tuple(missions), entries_of(policies, mix=mix), episodes, seed, steps)
+    plan = Plan(tuple(missions), entries_of(policies, mix=mix), episodes, seed, steps, turns)
     known = None if records is None else {record.key: record for record in records}
     facts = _looked_at(plan)
     for mission, entry in plan.pairs():

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.adapters.episodes import own_copy
-from stretto.core import Action, AgentId, MultiAgentPolicy, Observation, WorldSpec
+from stretto.core import Action, AgentId, MultiAgentPolicy, Observation, WorldSpec, own_copy
 from stretto.errors import PolicyFailed
 from stretto.policies.loading import load_policy, reset_policy
 from stretto.policies.spec import PolicySpec
