@@ -17,9 +17,9 @@ from stretto.cli.results import print_report, prints_on_stderr, progress
 from stretto.cli.text import say
 from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
-from stretto.evaluation.episode_worker import HANG_SECONDS
 from stretto.evaluation.evaluate import EvaluationInterrupted, evaluate
 from stretto.evaluation.missions import Mission, find_missions
+from stretto.evaluation.plan import HANG_SECONDS
 from stretto.evaluation.report import Report
 from stretto.evaluation.tracing import TRACE
 from stretto.evaluation.video import check_films, films

@@ -29,10 +29,12 @@ class TaskQueue:
         things: Iterable[T],
         message: Callable[[T], tuple[object, str, float | None]],
         take: Callable[[T, Request], Iterable[T]],
+        workers: int | None = None,
     ) -> None:
         """Give each thing to a worker that is free; `take` returns what is to be done again.
 
-        `message` returns what is sent for a thing, what that does, and its limit of seconds.
+        `message` returns what is sent for a thing, what that does, and its limit of seconds. `workers` is how many of
+        them take part, by default all.
 
         What is to be done again is done last: whatever ended a process, such as too little memory, may have passed then.
         """
@@ -40,7 +42,8 @@ class TaskQueue:
         starting: dict[int, Request] = {}
         given: dict[int, tuple[Request, T]] = {}
         while waiting or given:
-            idle = [s for s in self._supervisor.seats if s.index not in given and s.index not in starting]
+            seats = self._supervisor.seats[:workers]
+            idle = [seat for seat in seats if seat.index not in given and seat.index not in starting]
             for seat in idle[: len(waiting) - len(starting)]:
                 if seat.index in self._new:
                     starting[seat.index] = self._ask(seat, Ready(), "getting ready", LOADING_SECONDS)

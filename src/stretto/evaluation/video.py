@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,18 +14,19 @@ from typing import Any
 import numpy as np
 
 from stretto.adapters.agents import as_agents
+from stretto.adapters.local import LocalWorlds
 from stretto.checkpoint import atomic_write
-from stretto.core import SIMULTANEOUS, Action, AgentId, AgentWorld, own_copy
+from stretto.core import SIMULTANEOUS, Action, AgentId
 from stretto.errors import UsageError
-from stretto.evaluation.episode_worker import EpisodeWorkerFactory, Staging, episode_workers
-from stretto.evaluation.evaluate import entries_of
+from stretto.evaluation.episode_worker import EpisodeWorkerFactory, episode_workers
 from stretto.evaluation.missions import Mission
-from stretto.evaluation.plan import Facts, Plan, rows
+from stretto.evaluation.plan import Facts, Plan, Staging, entries_of, rows
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.scheduler import Scheduler
-from stretto.policies.actors import AgentEpisode, PolicyPlan, Question
+from stretto.policies.actors import PolicyPlan
 from stretto.policies.runners import InPlace
-from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws, PrivateGenerators
+from stretto.rollout import rollout
+from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws
 from stretto.workers.backends import PROCESS, SERIAL
 from stretto.workers.mail import unsendable
 
@@ -53,37 +54,31 @@ class Moment:
 def replay(
     plan: Plan, facts: Facts, mission: int, entry: int, episode: int, render_mode: str | None
 ) -> Generator[Moment]:
-    """Play an episode as the plan has it, and yield what is seen at each moment."""
-    begun = plan.episode(mission, entry, episode, facts.agents)
+    """Play an episode as the plan has it, and yield what is seen at each moment.
+
+    Raises:
+        What a world or a policy raises.
+    """
     env, shows = _made(plan.missions[mission], render_mode)
-    world = as_agents(env, plan.turns)
+    # Private generators for all, whether they are needed or not: it is slow anyway to look at everything.
+    worlds = LocalWorlds(lambda _: as_agents(env, plan.turns), 1, GLOBAL_GENERATORS)
     try:
-        # Private generators for all, whether they are needed or not: it is slow anyway to look at everything.
-        castings = [
+        plans = [
             PolicyPlan(spec, frozenset(GLOBAL_GENERATORS), rows(facts, i), plan.seed)
             for i, spec in enumerate(plan.entries[entry].specs)
         ]
-        spec = world.spec()
-        runner = InPlace(castings, spec, batched=True)
-        runner.begin(
-            [AgentEpisode(episode, a, policy, begun.tree.child("policy", a)) for a, policy in begun.policies.items()]
-        )
-        guard = PrivateGenerators(begun.tree.child("world"), drawn=GLOBAL_GENERATORS)
+        runner, names = InPlace(plans, worlds.spec, batched=True), worlds.spec.action_names
         limit = plan.max_steps if plan.max_steps is not None else plan.missions[mission].max_steps
-        outcome = guard.run_repeatable(world.reset, begun.seed)
-        yield Moment(0, _picture(world, shows), {}, {**dict.fromkeys(outcome.acting, 0.0), **outcome.rewards})
-        step = 0
-        while outcome.acting and (limit is None or step < limit):
-            acting = outcome.acting
-            runner.ask([Question(episode, agent, own_copy(outcome.observations[agent])) for agent in acting])
-            actions = {agent: own_copy(reply.action) for agent, reply in zip(acting, runner.replies(), strict=True)}
-            given = own_copy(actions)  # a world may change what it is given
-            outcome = guard.run(world.step, given)
-            step += 1
-            yield Moment(step, _picture(world, shows), actions, outcome.rewards, spec.action_names)
+        begun = plan.episode(mission, entry, episode, facts.agents)
+        for (step,) in rollout(worlds, runner, [begun], max_steps=limit):
+            if step.fault is not None:
+                raise step.fault.error
+            assert step.outcome is not None
+            nothing = {} if step.actions else dict.fromkeys(step.outcome.acting, 0.0)
+            rewards = {**nothing, **step.outcome.rewards}
+            yield Moment(step.steps, _picture(worlds, shows), dict(step.actions), rewards, names)
     finally:
-        with suppress(Exception):  # whatever it says on leaving, what was seen was seen
-            world.close()
+        worlds.close()
 
 
 def _made(mission: Mission, render_mode: str | None) -> tuple[Any, bool]:
@@ -95,9 +90,9 @@ def _made(mission: Mission, render_mode: str | None) -> tuple[Any, bool]:
     return mission.make_with(render_mode)(), True
 
 
-def _picture(world: AgentWorld, shows: bool) -> Any:
+def _picture(worlds: LocalWorlds, shows: bool) -> Any:
     try:
-        return world.render() if shows else None
+        return worlds.render(0) if shows else None
     except Exception:  # noqa: BLE001  a world that cannot be shown can be played all the same
         return None
 
