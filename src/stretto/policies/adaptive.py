@@ -26,10 +26,10 @@ MOST_THREADS = 32
 LEAST_GAIN = 1.15
 """A predicted gain below this is not worth a change: the prediction may be off by as much."""
 
-_WATCHED_STEPS = 16
+WATCHED_STEPS = 16
 """How many of an episode's steps are looked at to choose_strategy for the next one."""
 
-_LOCK_WATCHED_STEPS = 2
+_LOCKWATCHED_STEPS = 2
 _LOCK_SECONDS = 3e-3
 """The interpreter's lock is watched for so many steps, if they take so long: in shorter ones nobody else asks for it."""
 
@@ -69,7 +69,7 @@ class Adaptive:
         self._policies: dict[tuple[EpisodeKey, str], int] = {}
         self._under_way: set[EpisodeKey] = set()
         self._questions: Sequence[Question] = ()
-        self._left, self._lock_left, self._last_seconds = _WATCHED_STEPS, _LOCK_WATCHED_STEPS, 0.0
+        self._left, self._lock_left, self._last_seconds = WATCHED_STEPS, _LOCKWATCHED_STEPS, 0.0
         self.reason = "batched: nothing was measured yet"
         self.ask, self.replies = self._watched_ask, self._watched_replies
 
@@ -124,7 +124,7 @@ class Adaptive:
             self._runner.close()
             self._chosen = chosen
             self._runner = self._make(chosen)
-        self._left, self._lock_left = _WATCHED_STEPS, _LOCK_WATCHED_STEPS
+        self._left, self._lock_left = WATCHED_STEPS, _LOCKWATCHED_STEPS
         self.ask, self.replies = self._watched_ask, self._watched_replies
 
     def end(self, episode: EpisodeKey) -> frozenset[str]:

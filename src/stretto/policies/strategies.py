@@ -11,7 +11,7 @@ from typing import TypeVar
 from stretto.core import WorldSpec
 from stretto.errors import PolicyError, RunsHere, user_stacklevel
 from stretto.policies.actors import AgentEpisode, Decision, EpisodeKey, PolicyPlan, Question
-from stretto.policies.adaptive import MOST_THREADS, Adaptive
+from stretto.policies.adaptive import MOST_THREADS, WATCHED_STEPS, Adaptive
 from stretto.policies.runners import ActorsFactory, InPlace, Processes, Runner, Threads
 from stretto.workers.mail import unsendable
 
@@ -25,10 +25,12 @@ def make_runner(
 
     With `takes_part` the caller's process is one of those that `processes` uses.
     """
-    if "adaptive" in strategies:
-        make = partial(_fixed, plans, world, cores=cores, takes_part=takes_part)
+    if "adaptive" in strategies and len(world.agents) > 1:
+        watched = [replace(plan, measured=WATCHED_STEPS) for plan in plans]
+        make = partial(_fixed, watched, world, cores=cores, takes_part=takes_part)
         return Adaptive(plans, world, strategies, cores, make)
-    return _fixed(plans, world, strategies, cores=cores, takes_part=takes_part)
+    chosen = ["batched" if name == "adaptive" else name for name in strategies]
+    return _fixed(plans, world, chosen, cores=cores, takes_part=takes_part)
 
 
 def _fixed(
