@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stretto.adapters.episodes import as_episodes
+from stretto.adapters.agents import as_agents
 from stretto.games.foundry import Foundry
 from stretto.policies.actors import Decision
 from stretto.rollout import Deadline, EpisodePlan, play
@@ -35,7 +35,7 @@ class Clocked:
 
 
 def played(runner, steps, **limits):
-    world = as_episodes(Foundry(2))
+    world = as_agents(Foundry(2))
     plan = EpisodePlan(0, 1, {"cog_0": 0, "cog_1": 0})
     (one,) = play([world], runner, [plan], max_steps=steps, deadline=Deadline(**limits))
     world.close()

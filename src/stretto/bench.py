@@ -12,14 +12,14 @@ from typing import Any, Protocol
 import numpy as np
 from gymnasium.vector.utils import batch_space, iterate
 
+from stretto.adapters.blocks import as_env
 from stretto.adapters.gymnasium import makers as makers_of
-from stretto.adapters.worlds import as_world
 from stretto.budget import CpuBudget, default_budget
-from stretto.envs.layout import Array, SpaceLayout
 from stretto.envs.make import make_vec
 from stretto.envs.slot import Maker
 from stretto.envs.vector import VectorEnv
 from stretto.errors import InvalidLayout, UsageError
+from stretto.spaces import Array, SpaceLayout
 
 PLAIN_LOOP = "plain loop"
 BACKENDS = ("serial", "thread", "process", "auto")
@@ -152,7 +152,7 @@ class PlainLoop:
     """
 
     def __init__(self, makers: Sequence[Maker], seed: int = 0) -> None:
-        self.envs = [as_world(make()) for make in makers]
+        self.envs = [as_env(make()) for make in makers]
         count = len(makers)
         self.action_space = batch_space(self.envs[0].action_space, count)
         self._steps = [env.step for env in self.envs]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
@@ -32,8 +34,9 @@ class TurnWorld(Protocol):
     """A game in which one agent's move may change what the next one sees.
 
     A turn is `begin_turn`, then for each agent in the order of `agents`, if it `can_act`, `observe` and `act`, and then
-    `end_turn`. Whether all observe before the first acts is up to whoever runs it. For one seed, everything is a
-    function of the actions. A game may also offer `statistics()`: numbers that describe the episode so far.
+    `end_turn`. Whether all observe before the first acts is up to whoever runs it (see `AgentWorld`). For one seed,
+    everything is a function of the actions. A game may also offer `statistics()`: numbers that describe the episode so
+    far.
     """
 
     possible_agents: Sequence[AgentId]
@@ -81,6 +84,100 @@ class WorldSpec:
     action_spaces: Mapping[AgentId, spaces.Space[Any]]
     action_names: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+SIMULTANEOUS, SEQUENTIAL = TURNS = ("simultaneous", "sequential")
+"""The turn modes of a `TurnWorld`: all observe before the first acts, or each after the one before it has acted."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a reset or a step gave, by agent.
+
+    Observed are all who are left, and for the last time those whose episode ended in this step. Rewards, ends and infos
+    are of all who were there when the step began. `acting` are those who can act next, in the order in which they act:
+    nobody, if the episode is over. Observations may be looked at only until the next step: ask for those you need.
+    """
+
+    observations: Mapping[AgentId, Observation]
+    rewards: dict[AgentId, float]
+    terminated: dict[AgentId, bool]
+    truncated: dict[AgentId, bool]
+    infos: dict[AgentId, dict[str, Any]]
+    acting: tuple[AgentId, ...]
+
+
+class AgentWorld(Protocol):
+    """Any world by agent: what evaluations and vector environments step, whoever made it.
+
+    A step lets those act who are `acting`. Turns in which nobody can act are no steps of their own: they are skipped, and
+    the step before them has their rewards, ends and infos, added to its own. (Before the first step, it is the first
+    step that has them, or the reset, if nobody can ever act.)
+
+    In simultaneous turns all observe, and then all act in their order; who can no longer act when it is their turn is
+    passed over. In sequential turns each observes after the one before has acted: a step lets just one agent act, and
+    the one of the last agent has what the turn gave.
+    """
+
+    native: Any
+    """The world as its user made it, with all wrappers."""
+
+    np_random: np.random.Generator | None
+    """The stream that the world draws from, if it shows one; whoever restores a world reads and sets it."""
+
+    def spec(self) -> WorldSpec:
+        """Say who acts, what they see and what they can do."""
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Outcome:
+        """Begin an episode; without a seed, go on with the stream of the one before."""
+
+    def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
+        """Let those act who can: each must have an action. Actions of others are ignored."""
+
+    def statistics(self) -> dict[str, float]:
+        """Return the numbers by which the world describes its episode, if it has any."""
+
+    def render(self) -> Any:
+        """Return what the world's own `render` returns."""
+
+    def close(self) -> None:
+        """Let go of the world."""
+
+
+_IMMUTABLE = (int, float, complex, str, bytes, type(None), np.number, np.bool_)
+
+
+def own_copy(value: Any) -> Any:
+    """Return an observation or an action for somebody who may keep it and change it: its arrays are copies.
+
+    These are always in C order: the last bits of what is computed from an array may depend on its layout.
+    """
+    kind = type(value)
+    if kind is np.ndarray and not value.dtype.hasobject:
+        return value.copy()
+    if isinstance(value, _IMMUTABLE):
+        return value
+    if kind is dict or kind is OrderedDict:
+        return kind((key, own_copy(part)) for key, part in value.items())
+    if kind is tuple or kind is list:
+        return kind(map(own_copy, value))
+    if isinstance(value, tuple) and hasattr(kind, "_make"):
+        return kind._make(map(own_copy, value))
+    try:
+        return copy.deepcopy(value)
+    except Exception:  # noqa: BLE001  what cannot be copied cannot be sent elsewhere either: everybody has the same
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class NextEpisode:
+    """What a slot is to play next: how its next automatic reset is seeded, and with which options.
+
+    Without a seed it goes on as it would have.
+    """
+
+    seed: int | None = None
+    options: Mapping[str, Any] | None = None
 
 
 class AgentPolicy:

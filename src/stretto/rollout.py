@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.adapters.episodes import EpisodeWorld, own_copy
-from stretto.core import AgentId, Observation
+from stretto.core import AgentId, AgentWorld, Observation, Outcome, own_copy
 from stretto.errors import (
     InvalidAction,
     PolicyError,
@@ -29,6 +28,8 @@ from stretto.policies.actors import AgentEpisode, Question
 from stretto.policies.legal import complaint
 from stretto.policies.runners import Runner
 from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree
+
+__calls_user_code__ = True
 
 GRACE_SECONDS = 10.0
 """For how long an answer is waited for after the deadline: transport is not charged, and a busy machine is slow."""
@@ -109,7 +110,7 @@ class Played:
 class _Game:
     """One episode under way."""
 
-    def __init__(self, world: EpisodeWorld, plan: EpisodePlan, overage_seconds: float, *, guarded: bool) -> None:
+    def __init__(self, world: AgentWorld, plan: EpisodePlan, overage_seconds: float, *, guarded: bool) -> None:
         self.world, self.plan = world, plan
         self.spaces = world.spec().action_spaces
         always = GLOBAL_GENERATORS if guarded else ()
@@ -118,24 +119,27 @@ class _Game:
         self.played = Played()
         self.left = dict.fromkeys(plan.policies, overage_seconds)
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
+    def call(self, function: Callable[..., Any], *args: Any, repeatable: bool = False) -> Any:
         """Let the world do something, with global generators of its own; what it raises ends the episode."""
+        guarded = self.guard.run_repeatable if repeatable else self.guard.run
         began = time.perf_counter()
         try:
-            return self.guard.run(function, *args) if self.guard.needed else function(*args)
+            return guarded(function, *args) if self.guard.needed else function(*args)
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a world raises is its result
             self.fail(error, "world")
             return None
         finally:
             self.played.world_seconds += time.perf_counter() - began
 
-    def see(self, observations: Mapping[AgentId, Observation]) -> None:
-        """Take what the agents see next.
+    def see(self, outcome: Outcome) -> None:
+        """Take what those see who act next, and what everybody earned.
 
         Each gets arrays of its own, wherever it chooses: a world may write into its own again, or hand them to several
         agents, and a policy may keep or change what it is given.
         """
-        self.observations = {agent: own_copy(observation) for agent, observation in observations.items()}
+        self.observations = {agent: own_copy(outcome.observations[agent]) for agent in outcome.acting}
+        for agent, reward in outcome.rewards.items():
+            self.played.rewards[agent] = self.played.rewards.get(agent, 0.0) + reward
 
     def check(self, agent: AgentId, action: Any) -> None:
         """End the episode if what an agent does is no action of its."""
@@ -168,7 +172,8 @@ def how_lost(what: str, error: BaseException, limit_seconds: float | None) -> tu
         within = "" if limit_seconds is None else f" for {limit_seconds:g} s"
         stack = _without_addresses(error.stack)
         return f"{what} gave no sign of life{within} and was ended", stack or "its Python stack is not known"
-    told = _without_addresses(str(error).partition(" died: ")[2] or str(error))
+    ended = error.ended if isinstance(error, WorkerDied) else ""
+    told = _without_addresses(ended or str(error))
     return f"{what} died: {told.partition(chr(10))[0]}", told
 
 
@@ -178,7 +183,7 @@ def _without_addresses(stack: str) -> str:
 
 
 def play(  # noqa: PLR0913  every choice has a name and a default here
-    worlds: Sequence[EpisodeWorld],
+    worlds: Sequence[AgentWorld],
     runner: Runner,
     plans: Sequence[EpisodePlan],
     *,
@@ -238,8 +243,10 @@ def _begin(game: _Game, runner: Runner, loading: Callable[[], AbstractContextMan
             raise
         _blame(game, error, None)
         return
-    game.see(game.call(game.world.reset, plan.seed) or {})
-    game.played.rewards = dict.fromkeys(game.observations, 0.0)
+    started = game.call(game.world.reset, plan.seed, repeatable=True)
+    if started is not None:
+        game.played.rewards = dict.fromkeys(started.acting, 0.0)
+        game.see(started)
 
 
 def _blame(game: _Game, error: StrettoError, limit_seconds: float | None) -> None:
@@ -300,9 +307,7 @@ def _step(running: list[_Game], runner: Runner, limits: Deadline, *, watch: bool
                     for i, agent in enumerate(game.observations)
                 }
             )
-        game.see(outcome.observations)
-        for agent, reward in outcome.rewards.items():
-            game.played.rewards[agent] = game.played.rewards.get(agent, 0.0) + reward
+        game.see(outcome)
 
 
 def digest(value: Any) -> int:

@@ -95,7 +95,7 @@ REFUSED_AGENTS = {
         r"action\['call'\] of 'hare' of slot 1 must be",
     ),
     "a part missing": ("hare", {"leap": [0, 0]}, r"\['call'\] of 'hare'"),
-    "nothing": ("lion_0", None, "'lion_0' is alive in slot 0 and has no action"),
+    "nothing": ("lion_0", None, "'lion_0' can in slot 0 and has no action"),
 }
 
 

@@ -196,7 +196,7 @@ def test_agents_that_are_nowhere_alive_may_be_left_out_and_others_may_not(option
         envs.reset(seed=1)
         actions = sample_actions(envs, 2)
         first = {agent: actions[0][agent] for agent in ("lion_0", "mouse_0")}
-        with pytest.raises(stretto.InvalidAction, match="'mouse_0' is alive in slot 0 and has no action"):
+        with pytest.raises(stretto.InvalidAction, match="'mouse_0' can in slot 0 and has no action"):
             envs.step({"lion_0": first["lion_0"]})
         with pytest.raises(stretto.InvalidAction, match="cat"):
             envs.step({**first, "cat": [0, 0, 0]})

@@ -151,7 +151,7 @@ BAD = {
     "no such checks": ((Drift, 2), {"checks": "some"}, stretto.UsageError, "checks must be one of 'first'"),
     "no such answer to a crash": ((Drift, 2), {"on_crash": "cry"}, stretto.UsageError, "on_crash must be one of"),
     "no such generators": ((Drift, 2), {"global_rng": "no"}, stretto.UsageError, "global_rng must be one of"),
-    "no world": ((lambda: 5, 2), {"backend": "serial"}, stretto.UsageError, "a factory must return"),
+    "no world": ((lambda: 5, 2), {"backend": "serial"}, stretto.UsageError, "a world must be a gymnasium.Env"),
 }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from stretto.adapters.episodes import own_copy
+from stretto.core import own_copy
 from stretto.evaluation.evaluate import evaluate
 from stretto.evaluation.missions import Mission
 from stretto.evaluation.verify import Way, verify
@@ -64,8 +64,9 @@ class Thrifty:
         for action in actions.values():
             np.multiply(action, 0.5, out=action)
         self.places += self.rng.random(2)
-        self.agents = [] if self.count == 6 else self.agents
-        return self.shown(), rewards, {}, {}, {}
+        over = self.count == 6
+        self.agents = [] if over else self.agents
+        return self.shown(), rewards, dict.fromkeys(AGENTS, over), dict.fromkeys(AGENTS, False), {}
 
     def close(self):
         pass

@@ -7,12 +7,12 @@ import pytest
 from pettingzoo.test import parallel_api_test
 
 import stretto
-from stretto.adapters.turns import ParallelTurns
 from stretto.core import TurnWorld
 from stretto.errors import InvalidAction, ResetNeeded, UsageError
 from stretto.games import foundry
 from stretto.games.foundry import MISSIONS, VARIANTS, Foundry
 from stretto.games.foundry_maps import LAYOUTS, ORES
+from stretto.interop.pettingzoo import ParallelTurns
 from stretto.testing import check_same
 
 FIRST, SECOND = "cog_0", "cog_1"

@@ -9,11 +9,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from stretto.adapters.turns import ParallelTurns
 from stretto.core import AgentPolicy, MultiAgentPolicy, WorldSpec
 from stretto.games import foundry
 from stretto.games.foundry import MISSIONS, VARIANTS, Foundry
 from stretto.games.foundry_maps import ORES
+from stretto.interop.pettingzoo import ParallelTurns
 from stretto.policies.foundry import Gatherer, Planner
 from stretto.policies.foundry_memory import HOME, SIDE, Memory, Pilot, cells_in, distances, first_steps, flooded, spread
 

@@ -1,18 +1,26 @@
-"""Gymnasium environments by id, spec or factory: resolved in the caller, built wherever they run."""
+"""Gymnasium environments: by id, spec or factory, resolved in the caller and built wherever they run; and by agent."""
 
 from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
+from stretto.adapters.base import NativeWorld
+from stretto.core import Action, AgentId, Outcome, WorldSpec
 from stretto.errors import UsageError
+
+__calls_user_code__ = True
+
+ONLY_AGENT = "agent_0"
+"""What the agent of a world with just one is called."""
 
 _NO_LIMIT = 1 << 40
 
@@ -69,6 +77,51 @@ def makers(source: Any, count: int, kwargs: dict[str, Any] | None, wrappers: Seq
             )
         return [FactoryMaker(one, kwargs, tuple(wrappers)) for one in source]
     raise UsageError(f"an environment is given as an id, an EnvSpec, a factory or a list of factories, got {source!r}")
+
+
+class OneAgent(NativeWorld):
+    """An environment by agent: there is just one."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env, env.unwrapped, "_np_random")
+
+    def spec(self) -> WorldSpec:
+        return self.spec_of({ONLY_AGENT: (self.native.observation_space, self.native.action_space)})
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Outcome:
+        observation, info = self.native.reset(seed=seed, options=options)
+        return Outcome({ONLY_AGENT: observation}, {}, {}, {}, {ONLY_AGENT: info}, (ONLY_AGENT,))
+
+    def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
+        observation, reward, terminated, truncated, info = self.native.step(actions[ONLY_AGENT])
+        return Outcome(
+            {ONLY_AGENT: observation},
+            {ONLY_AGENT: float(reward)},
+            {ONLY_AGENT: bool(terminated)},
+            {ONLY_AGENT: bool(truncated)},
+            {ONLY_AGENT: info},
+            () if terminated or truncated else (ONLY_AGENT,),
+        )
+
+
+def ensure_generator(env: gymnasium.Env[Any, Any]) -> None:
+    """Let a world that was never seeded have its `np_random` now, so that its state can be recorded."""
+    base = env.unwrapped
+    if getattr(base, "_np_random", None) is None:
+        _ = base.np_random
+
+
+def generator_state(env: gymnasium.Env[Any, Any]) -> dict[str, Any] | None:
+    """Return the state of a world's own `np_random`, if it has one."""
+    generator = getattr(env.unwrapped, "_np_random", None)
+    return dict(generator.bit_generator.state) if isinstance(generator, np.random.Generator) else None
+
+
+def set_generator(env: gymnasium.Env[Any, Any], state: dict[str, Any]) -> None:
+    """Give a world an `np_random` in this state."""
+    bits = getattr(np.random, state["bit_generator"])()
+    bits.state = state
+    env.unwrapped._np_random = np.random.Generator(bits)  # noqa: SLF001  the setter of np_random forgets the seed
 
 
 class StepLimit:

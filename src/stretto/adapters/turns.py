@@ -1,109 +1,134 @@
-"""Games in turns, played at once: the face of a PettingZoo parallel environment, without PettingZoo."""
+"""Games in turns by agent, in both turn modes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
-import numpy as np
-from gymnasium import spaces
+from stretto.adapters.base import AgentRules, NativeWorld, actions_of
+from stretto.core import Action, AgentId, Observation, Outcome, TurnWorld
 
-from stretto.core import Action, AgentId, Observation, TurnWorld
-from stretto.errors import UsageError
-
-Observations = dict[AgentId, Observation]
-Infos = dict[AgentId, dict[str, Any]]
-Flags = dict[AgentId, bool]
+__calls_user_code__ = True
 
 
-class ParallelTurns:
-    """Any game in turns as a parallel environment: all agents observe, and then all act, in the order of `agents`.
+class TurnAgents(NativeWorld):
+    """A game in turns, by agent."""
 
-    A step lets the agents act, closes the turn and begins the next one, so that what is observed is what the next
-    actions are chosen for. Agents whose episode ended are observed once more, as the turn left them. The action of an
-    agent that cannot act in a turn is ignored, and may be left out.
+    def __init__(self, world: TurnWorld, *, sequential: bool = False) -> None:
+        super().__init__(world, world, "_np_random")
+        self._world, self._sequential = world, sequential
+        self._rules = AgentRules(world)
+        self._here: tuple[AgentId, ...] = ()  # those who were there when the turn began
+        self._waiting: Iterator[AgentId] = iter(())  # those of them who have not been asked yet
+        self._acting: tuple[AgentId, ...] = ()
+        self._unseen: list[AgentId] = []
+        self._gathered: list[Outcome] = []  # what turns have given that is not told yet
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Outcome:
+        self._world.reset(seed, options)
+        self._gathered.clear()
+        acting = self._begin_turns()
+        # A reset has no rewards: what skipped turns gave belongs to the first step, if there will be one.
+        return self._told(_nothing(()) if acting else self._gathered_so_far(), acting)
+
+    def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
+        world = self._world
+        for agent, action in actions_of(self._acting, actions).items():
+            if world.can_act(agent):
+                world.act(agent, action)
+        acting = self._who_acts()
+        if acting:
+            self._gathered.append(_nothing(self._here))
+        else:
+            self._end_turn()
+            acting = self._begin_turns()
+        return self._told(self._gathered_so_far(), acting)
+
+    def _who_acts(self) -> tuple[AgentId, ...]:
+        """Return who acts next in this turn: all who can, or just the first of them; nobody at its end."""
+        able = filter(self._world.can_act, self._waiting)
+        return tuple(islice(able, 1) if self._sequential else able)
+
+    def _begin_turns(self) -> tuple[AgentId, ...]:
+        """Begin a turn and return who acts in it; as long as nobody can, end it and begin the next one."""
+        world = self._world
+        while world.agents:
+            world.begin_turn()
+            self._here = tuple(world.agents)
+            self._waiting = iter(self._here)
+            if acting := self._who_acts():
+                return acting
+            self._end_turn()
+        return ()
+
+    def _end_turn(self) -> None:
+        """End the turn, keep what it gave, and look for the last time at what those see who ended."""
+        world, here = self._world, self._here
+        end = world.end_turn()
+        left = tuple(world.agents)
+        last = {} if left == here else {agent: world.observe(agent) for agent in here if agent not in left}
+        given = self._rules.checked(here, end.rewards, end.terminated, end.truncated)
+        self._gathered.append(Outcome(last, *given, end.infos, ()))
+
+    def _gathered_so_far(self) -> Outcome:
+        """Return what turns have given since it was last told."""
+        gathered, self._gathered = self._gathered, []
+        return functools.reduce(_merged, gathered) if gathered else _nothing(())
+
+    def _told(self, given: Outcome, acting: tuple[AgentId, ...]) -> Outcome:
+        """Return what was given, with what everybody sees now who is left."""
+        world = self._world
+        seen = {**given.observations, **{agent: world.observe(agent) for agent in acting}}
+        self._unseen.clear()
+        if len(acting) < len(world.agents):
+            self._unseen = [agent for agent in world.agents if agent not in acting]
+        given.observations = _Sights(world, seen, self._unseen) if self._unseen else seen
+        given.acting = self._acting = acting
+        return given
+
+
+class _Sights(Mapping[AgentId, Observation]):
+    """What agents see now. Those who cannot act are looked at only if somebody asks: `observe` may be slow.
+
+    When the world goes on, whoever is `unseen` by then is not there any more.
     """
 
-    def __init__(self, turn_world: TurnWorld) -> None:
-        self.turn_world = turn_world
-        self.possible_agents: list[AgentId] = list(turn_world.possible_agents)
-        self.metadata: dict[str, Any] = {"name": "parallel_turns", **turn_world.metadata, "is_parallelizable": True}
-        self.render_mode = turn_world.render_mode
+    def __init__(self, world: TurnWorld, seen: dict[AgentId, Observation], unseen: list[AgentId]) -> None:
+        self._world, self._seen, self._unseen = world, seen, unseen
 
-    @property
-    def agents(self) -> list[AgentId]:
-        """Those whose episode goes on, in the order in which they act."""
-        return list(self.turn_world.agents)
+    def __getitem__(self, agent: AgentId) -> Observation:
+        if agent in self._unseen:
+            self._unseen.remove(agent)
+            self._seen[agent] = self._world.observe(agent)
+        return self._seen[agent]
 
-    @property
-    def num_agents(self) -> int:
-        """How many agents are left."""
-        return len(self.turn_world.agents)
+    def __contains__(self, agent: object) -> bool:
+        return agent in self._seen or agent in self._unseen
 
-    @property
-    def max_num_agents(self) -> int:
-        """How many agents there may be."""
-        return len(self.possible_agents)
+    def __iter__(self) -> Iterator[AgentId]:
+        return iter([*self._seen, *self._unseen])
 
-    @property
-    def unwrapped(self) -> ParallelTurns:
-        """This environment: there is no other one inside."""
-        return self
+    def __len__(self) -> int:
+        return len(self._seen) + len(self._unseen)
 
-    @property
-    def np_random(self) -> np.random.Generator | None:
-        """The stream that the game draws from, if it has one; whoever restores a game reads and sets it."""
-        return getattr(self.turn_world, "_np_random", None)
 
-    @np_random.setter
-    def np_random(self, generator: np.random.Generator) -> None:
-        self.turn_world._np_random = generator  # type: ignore[attr-defined]  # noqa: SLF001  as Gymnasium names it
+def _nothing(here: Iterable[AgentId]) -> Outcome:
+    """Return that nothing came of what was done: turns give when they end."""
+    return Outcome(
+        {}, dict.fromkeys(here, 0.0), dict.fromkeys(here, False), dict.fromkeys(here, False), {a: {} for a in here}, ()
+    )
 
-    def observation_space(self, agent: AgentId) -> spaces.Space[Any]:
-        """The space of what an agent observes."""
-        return self.turn_world.observation_space(agent)
 
-    def action_space(self, agent: AgentId) -> spaces.Space[Any]:
-        """The space of what an agent may do."""
-        return self.turn_world.action_space(agent)
-
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observations, Infos]:
-        """Begin an episode and its first turn; without a seed, go on with the stream of the one before."""
-        world = self.turn_world
-        world.reset(seed, options)
-        world.begin_turn()
-        return {agent: world.observe(agent) for agent in world.agents}, {agent: {} for agent in world.agents}
-
-    def step(self, actions: Mapping[AgentId, Action]) -> tuple[Observations, dict[AgentId, float], Flags, Flags, Infos]:
-        """Let all agents act, and return what the turn gave and what they see before the next one."""
-        world = self.turn_world
-        for agent in list(world.agents):
-            if world.can_act(agent):
-                if agent not in actions:
-                    raise UsageError(
-                        f"each agent that can act must have an action, got none for {agent!r}; pass one for each of agents"
-                    )
-                world.act(agent, actions[agent])
-        end = world.end_turn()
-        living = set(world.agents)
-        seen = {agent: world.observe(agent) for agent in end.rewards if agent not in living}
-        if world.agents:
-            world.begin_turn()
-            seen.update((agent, world.observe(agent)) for agent in world.agents)
-        return seen, end.rewards, end.terminated, end.truncated, end.infos
-
-    def statistics(self) -> dict[str, float]:
-        """Return the numbers that the game offers about its episode so far; none if it offers none."""
-        offered = getattr(self.turn_world, "statistics", None)
-        return {} if offered is None else dict(offered())
-
-    def render(self) -> Any:
-        """Return a picture of the game."""
-        return self.turn_world.render()
-
-    def close(self) -> None:
-        """Let go of everything; may be called twice."""
-        self.turn_world.close()
-
-    def __repr__(self) -> str:
-        return f"ParallelTurns({type(self.turn_world).__name__})"
+def _merged(first: Outcome, then: Outcome) -> Outcome:
+    """Return what two turns gave together."""
+    then.observations = {**first.observations, **then.observations}
+    for agent, reward in first.rewards.items():
+        then.rewards[agent] = reward + then.rewards.get(agent, 0.0)
+    for ends, before in ((then.terminated, first.terminated), (then.truncated, first.truncated)):
+        ends.update((agent, ended or ends.get(agent, False)) for agent, ended in before.items())
+    then.infos = {
+        agent: {**first.infos.get(agent, {}), **then.infos.get(agent, {})} for agent in (*first.infos, *then.infos)
+    }
+    return then

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stretto.adapters.episodes import as_episodes
+from stretto.adapters.agents import as_agents
 from stretto.cli import options
 from stretto.cli.text import MOST_LINES, documentation, filled, users_code
 from stretto.evaluation.missions import Mission, find_missions
@@ -30,7 +30,7 @@ def describe_command(
 
 def _describe(mission: Mission) -> None:
     env = mission.make()
-    world = as_episodes(env)
+    world = as_agents(env)
     spec = world.spec()
     agent = spec.agents[0]
     print(filled(f"{mission.name}: {mission.summary}"))

@@ -10,10 +10,12 @@ from typing import Any, Self
 
 import typer
 
+from stretto.checkpoint import atomic_write
 from stretto.cli import options
 from stretto.cli.options import DONE, FAILED, Format
 from stretto.cli.results import print_report, prints_on_stderr, progress
 from stretto.cli.text import say
+from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
 from stretto.evaluation.episode_worker import HANG_SECONDS
 from stretto.evaluation.evaluate import EvaluationInterrupted, evaluate
@@ -41,6 +43,7 @@ class Asked:
     cogs: int | None = None
     map_seed: int | None = None
     mix: bool = False
+    turns: str = SIMULTANEOUS
     episodes: int = 10
     steps: int | None = None
     seed: int = 0
@@ -72,7 +75,7 @@ class Asked:
     def keep(self, folder: Path | None) -> None:
         """Write it into a folder, if there is one, and if it does not hold what was asked for at first."""
         if folder is not None and not (folder / ARGUMENTS).exists():
-            (folder / ARGUMENTS).write_text(json.dumps(asdict(self), indent=1) + "\n")
+            atomic_write(folder / ARGUMENTS, json.dumps(asdict(self), indent=1) + "\n")
 
     def check(self) -> None:
         """Refuse what could not be played."""
@@ -124,6 +127,7 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     cogs: options.Cogs = None,
     map_seed: options.MapSeed = None,
     mix: options.Mix = False,
+    turns: options.Turns = SIMULTANEOUS,
     episodes: options.Episodes = 10,
     steps: options.Steps = None,
     seed: options.Seed = 0,
@@ -197,6 +201,7 @@ def _film(
         count,
         folder,
         mix=asked.mix,
+        turns=asked.turns,
         records=report.records,
     )
     with prints_on_stderr():

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from stretto.core import TURNS
 from stretto.policies.spec import STRATEGIES
 
 DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -81,6 +82,12 @@ MapSeed = Annotated[
     int | None, typer.Option("--map-seed", parser=whole_number, metavar="NUMBER", help="Which map our games have.")
 ]
 Mix = Annotated[bool, typer.Option("--mix", help="Let the policies play together instead of comparing them.")]
+Turns = Annotated[
+    str,
+    typer.Option(
+        "--turns", metavar="|".join(TURNS), help="Whether all agents of a game in turns observe before the first acts."
+    ),
+]
 Episodes = Annotated[
     int, typer.Option("-e", "--episodes", parser=whole_number, metavar="NUMBER", help="Episodes of each mission.")
 ]

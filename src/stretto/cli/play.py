@@ -12,6 +12,7 @@ from rich.console import Console
 
 from stretto.cli import options
 from stretto.cli.text import MOST_LINES, filled, users_code
+from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
 from stretto.evaluation.missions import find_missions
 from stretto.evaluation.video import Moment, watch_episode
@@ -24,6 +25,7 @@ def play_command(  # noqa: PLR0913, PLR0917  one parameter an option
     variant: options.Variants = None,
     cogs: options.Cogs = None,
     map_seed: options.MapSeed = None,
+    turns: options.Turns = SIMULTANEOUS,
     steps: options.Steps = None,
     seed: options.Seed = 0,
     episode: Annotated[
@@ -45,7 +47,8 @@ def play_command(  # noqa: PLR0913, PLR0917  one parameter an option
         raise UsageError(f"one mission is played, got {mission!r} for {1 + len(others)} of them; name one")
     if episode < 0:
         raise UsageError(f"--episode must be the number of an episode, from 0 on, got {episode}")
-    moments = watch_episode(found, [parse_policy(text) for text in policy], seed=seed, episode=episode, steps=steps)
+    policies = [parse_policy(text) for text in policy]
+    moments = watch_episode(found, policies, seed=seed, episode=episode, steps=steps, turns=turns)
     with users_code("playing"):
         _show(moments, delay)
 

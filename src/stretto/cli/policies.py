@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from stretto.cli.text import print_list, warn
+from stretto.cli.text import print_usable
 from stretto.policies.registry import known_policies
 
 
 def policies_command() -> None:
     """List the policies that are known by name."""
-    known = known_policies()
-    print_list(("policy", "what it does"), [(name, one.summary) for name, one in known.items() if one.error is None])
-    warn(f"the policy {name} cannot be used: {one.error}" for name, one in known.items() if one.error is not None)
+    print_usable("policy", "what it does", known_policies())

@@ -7,9 +7,10 @@ import re
 import sys
 import textwrap
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,6 +18,9 @@ from rich.table import Table
 
 import stretto
 from stretto.errors import Place, StrettoError
+from stretto.registry import Known
+
+T = TypeVar("T")
 
 WIDTH = 80
 """How wide what we print is, at most."""
@@ -63,10 +67,14 @@ def print_list(headings: Iterable[str], rows: Iterable[tuple[str, ...]]) -> None
     Console(width=screen_width(), highlight=False).print(table)
 
 
-def warn(sentences: Iterable[str]) -> None:
-    """Tell on stderr, in a line each, what is wrong with other people's packages."""
-    for sentence in sentences:
-        say(f"stretto: warning: {' '.join(sentence.split())}")
+def print_usable(what: str, heading: str, known: Mapping[str, Known[T]]) -> list[Known[T]]:
+    """Print what is known by name and can be used, tell what cannot, and return the former."""
+    good = [one for one in known.values() if one.error is None]
+    print_list((what, heading), [(one.name, one.summary) for one in good])
+    for one in known.values():
+        if one.error is not None:
+            say(f"stretto: warning: the {what} {one.name} of the package {one.package} cannot be used: {one.error}")
+    return good
 
 
 @contextmanager

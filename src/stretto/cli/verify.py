@@ -10,6 +10,7 @@ import typer
 from stretto.cli import options
 from stretto.cli.options import DONE, FAILED
 from stretto.cli.text import filled
+from stretto.core import SIMULTANEOUS
 from stretto.evaluation.missions import find_missions
 from stretto.evaluation.verify import verify
 from stretto.policies.spec import parse_policy
@@ -21,6 +22,7 @@ def verify_command(  # noqa: PLR0913, PLR0917  one parameter an option
     variant: options.Variants = None,
     cogs: options.Cogs = None,
     map_seed: options.MapSeed = None,
+    turns: options.Turns = SIMULTANEOUS,
     mix: options.Mix = False,
     episodes: options.Episodes = 3,
     steps: options.Steps = 200,
@@ -40,6 +42,7 @@ def verify_command(  # noqa: PLR0913, PLR0917  one parameter an option
         steps=steps,
         seed=seed,
         mix=mix,
+        turns=turns,
         on_way=lambda way: print(f"playing: {way}", file=sys.stderr),
     )
     for difference in verdict.differences:

@@ -12,17 +12,17 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
-from stretto.adapters.pettingzoo import AgentKind
+from stretto.adapters.blocks import AgentKind
 from stretto.envs import messages
 from stretto.envs.actions import ActionGate
+from stretto.envs.arrays import copiers
 from stretto.envs.calls import WorldCalls
-from stretto.envs.copies import copiers
 from stretto.envs.engine import Engine
-from stretto.envs.layout import FIXED, Array, SpaceLayout
 from stretto.envs.messages import Built
 from stretto.envs.state import Options
 from stretto.envs.vector import chosen_slots, slot_seeds
 from stretto.errors import InvalidAction
+from stretto.spaces import FIXED, Array, SpaceLayout
 
 
 class AgentBatch(dict[str, Any]):
@@ -35,7 +35,7 @@ class AgentBatch(dict[str, Any]):
 
 
 class MultiAgentStep(NamedTuple):
-    """What a step of all environments gives, by agent; a `mask` row is true where the agent can act next."""
+    """What a step of all environments gives, by agent."""
 
     observations: AgentBatch
     rewards: AgentBatch
@@ -59,13 +59,15 @@ class MultiAgentVectorEnv(WorldCalls):
     """Parallel environments stepped by workers, one of which is the caller unless they are isolated.
 
     `observations[agent]` has shape `(num_envs, ...)`. `mask[agent]` says in which environments the agent can act
-    next; an agent that died in this step still has its last observation, reward and flags, and zeros from the
-    next step on. An environment is reset when no agent is left in it; with same-step autoreset, its last observations
-    are in `infos["final_obs"]`, by agent.
+    next, and `alive[agent]` in which it is left. An agent that died in this step still has its last observation, reward
+    and flags, and zeros from the next step on. An environment is reset when nobody in it can act any more; with same-step
+    autoreset, its last observations are in `infos["final_obs"]`, by agent. Turns in which nobody can act are skipped (see
+    `core.AgentWorld`).
 
     Attributes:
         choice: what runs the environments, and why, in one sentence.
         mask: who can act next, by agent; `mask.blocks[0]` has all agents, `(num_envs, num_agents)`.
+        alive: who is left, in the same shape; in games in turns these are more than can act.
     """
 
     def __init__(self, engine: Engine, built: Built, mode: AutoresetMode, *, copy: bool, choice: str) -> None:
@@ -82,7 +84,7 @@ class MultiAgentVectorEnv(WorldCalls):
         self._kind_of = {agent: (k, j) for k, kind in enumerate(self.kinds) for j, agent in enumerate(kind.agents)}
         self._row_of = {agent: i for i, agent in enumerate(self.possible_agents)}
         self._gate = ActionGate(engine.state.actions)
-        self.mask = AgentBatch()
+        self.mask = self.alive = AgentBatch()
         self._copiers = copiers(engine.state.buffers.observations[0])
         self._finalizer = weakref.finalize(self, engine.close)
 
@@ -109,25 +111,26 @@ class MultiAgentVectorEnv(WorldCalls):
         slots, options = chosen_slots(options, self.num_envs)
         with self._engine.alone:
             infos = self._engine.reset(slot_seeds(seed, self.num_envs), options, slots)
-            value = self._value()
-            self.mask = self._by_agent(value["alive"])
+            value = self._engine.gather(self._engine.everyone)[0] if self._engine.flying else self._value()
+            self._see_who_is_there(value["acting"], value["alive"])
             return self._observations(value), infos
 
     def step(self, actions: Mapping[str, Any]) -> MultiAgentStep:
-        """Step every environment. `actions[agent]` has a row for each; agents alive nowhere may be left out."""
+        """Step every environment. `actions[agent]` has a row for each; agents that can act nowhere may be left out."""
         engine = self._engine
         with engine.alone:
             engine.check_steppable()
             infos = engine.step(self._admitted(actions, engine.everyone))
             value = self._value()
             self._keep_what_ended(value, infos)
-            self.mask = self._by_agent(value["alive"])
+            self._see_who_is_there(value["acting"], value["alive"])
             return MultiAgentStep(*self._told(value), infos)
 
     def send(self, actions: Mapping[str, Any], ids: Sequence[int] | Array | None = None) -> None:
         """Let some environments (default: all) step, and return at once; `recv` gives the results.
 
-        `actions[agent]` has a row for each of `ids`; agents alive in none of them may be left out. See `VectorEnv.send`.
+        `actions[agent]` has a row for each of `ids`; agents that can act in none of them may be left out. See
+        `VectorEnv.send`.
         """
         with self._engine.alone:
             slots = self._engine.check_ids(ids)
@@ -136,16 +139,16 @@ class MultiAgentVectorEnv(WorldCalls):
     def recv(self, ready: int | None = None, *, ordered: bool = False) -> MultiAgentReady:
         """Return the steps of the first `ready` environments to finish (default: all that were sent).
 
-        `mask` then has the new rows of these environments. See `VectorEnv.recv`.
+        `mask` and `alive` then have the new rows of these environments. See `VectorEnv.recv`.
         """
         with self._engine.alone:
             slots, infos = self._engine.recv(ready, ordered)
             observed, _, _, crashed = self._engine.gather(slots)
             value = _ended_where(crashed, observed)
             self._keep_what_ended(value, infos)
-            alive = self.mask.blocks[0].copy()
-            alive[slots] = value["alive"]
-            self.mask = self._by_agent(alive)
+            acting, alive = self.mask.blocks[0].copy(), self.alive.blocks[0].copy()
+            acting[slots], alive[slots] = value["acting"], value["alive"]
+            self._see_who_is_there(acting, alive)
             return MultiAgentReady(*self._told(value), infos, np.array(slots, np.int64))
 
     def _told(self, value: dict[str, Any]) -> tuple[AgentBatch, AgentBatch, AgentBatch, AgentBatch]:
@@ -190,12 +193,10 @@ class MultiAgentVectorEnv(WorldCalls):
         )
 
     def _absent(self, agent: str, slots: Sequence[int]) -> Any:
-        alive = self.mask[agent][np.asarray(slots)] if self.mask else np.ones(len(slots), bool)
-        if alive.any():
-            slot = slots[int(np.flatnonzero(alive)[0])]
-            raise InvalidAction(
-                f"every agent that is alive must act, {agent!r} is alive in slot {slot} and has no action"
-            )
+        acting = self.mask[agent][np.asarray(slots)] if self.mask else np.ones(len(slots), bool)
+        if acting.any():
+            slot = slots[int(np.flatnonzero(acting)[0])]
+            raise InvalidAction(f"every agent that can act must act, {agent!r} can in slot {slot} and has no action")
         return None
 
     def _value(self) -> dict[str, Any]:
@@ -218,6 +219,9 @@ class MultiAgentVectorEnv(WorldCalls):
                     agent: _agent_row(self.kinds[k].observation_space, blocks[k], j)
                     for agent, (k, j) in self._kind_of.items()
                 }
+
+    def _see_who_is_there(self, acting: Array, alive: Array) -> None:
+        self.mask, self.alive = self._by_agent(acting), self._by_agent(alive)
 
     def _observations(self, value: dict[str, Any]) -> AgentBatch:
         batch = AgentBatch()
@@ -248,7 +252,8 @@ def _ended_where(crashed: Array, value: dict[str, Any]) -> dict[str, Any]:
     if not crashed.any():
         return value
     truncated = value["truncated"] | (crashed[:, None] & value["alive"])
-    return {**value, "truncated": truncated, "alive": value["alive"] & ~crashed[:, None]}
+    left = {name: value[name] & ~crashed[:, None] for name in ("alive", "acting")}
+    return {**value, **left, "truncated": truncated}
 
 
 def _column(space: spaces.Space[Any], block: Any, j: int) -> Any:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stretto import trace
-from stretto.adapters.episodes import EpisodeWorld, as_episodes, own_copy
-from stretto.core import WorldSpec
+from stretto.adapters.agents import as_agents
+from stretto.core import AgentWorld, WorldSpec, own_copy
 from stretto.errors import Place, WorldFailed, users_traceback
 from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import Facts, Plan, Task, rows
@@ -22,9 +22,12 @@ from stretto.policies.loading import reset_policy
 from stretto.policies.runners import Runner
 from stretto.policies.strategies import make_runner
 from stretto.rollout import Deadline, Played, Trouble, play
-from stretto.seeding import GLOBAL_GENERATORS, GlobalDraws, PrivateGenerators, SeedTree
+from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws, PrivateGenerators, SeedTree
+from stretto.workers.backends import Backend
 from stretto.workers.base import Port, Start
-from stretto.workers.control import BEAT
+from stretto.workers.supervisor import Supervisor
+
+__calls_user_code__ = True
 
 _LOOK_STEPS = 3
 """How many steps of a throwaway episode are watched for draws from global generators."""
@@ -100,12 +103,20 @@ class EpisodeWorkerFactory:
         return TracedService(port, service, service.describe)
 
 
+def episode_workers(backend: Backend, factory: EpisodeWorkerFactory, count: int = 1) -> Supervisor:
+    """Return so many workers that play episodes."""
+    supervisor = Supervisor(backend)
+    for _ in range(count):
+        supervisor.add_seat(factory)
+    return supervisor
+
+
 class EpisodeService:
     """Plays tasks of a plan."""
 
     def __init__(self, port: Port, plan: Plan, staging: Staging) -> None:
         self._port, self._plan, self._staging = port, plan, staging
-        self._worlds: dict[int, list[EpisodeWorld]] = {}
+        self._worlds: dict[int, list[AgentWorld]] = {}
         self._runners: dict[tuple[int, int, bool, bool], Runner] = {}
         self._guarded: set[tuple[int, int]] = (
             set()
@@ -144,12 +155,12 @@ class EpisodeService:
         self._port.place = lambda: Place(names, episode=episode)
 
     def _beat(self, _: int = 0) -> None:
-        self._port.words[BEAT] += 1
+        self._port.beat()
 
     @contextmanager
     def _loading(self) -> Iterator[None]:
         """Show signs of life while something is loaded, but not for ever: that may take longer than any step."""
-        if not self._port.crosses_processes:  # nobody watches
+        if not self._port.pickles:  # nobody watches
             yield
             return
         done = threading.Event()
@@ -190,30 +201,31 @@ class EpisodeService:
         """
         (world,) = self._some_worlds(mission, 1)
         try:
-            guard.run(self._act_a_little, loaded, spec, world)
+            guard.run_repeatable(self._act_a_little, loaded, spec, world)
         except (Exception, SystemExit):  # noqa: BLE001  whatever a policy or a world raises
             self._forget_worlds(mission)
             return False
         return True
 
-    def _act_a_little(self, loaded: Any, spec: WorldSpec, world: EpisodeWorld) -> None:
+    def _act_a_little(self, loaded: Any, spec: WorldSpec, world: AgentWorld) -> None:
         others = Random(spec)
         players: dict[str, Any] = {}
-        observations = world.reset(0)
+        outcome = world.reset(0)
         for _ in range(_LOOK_STEPS):
-            if not observations:
+            if not outcome.acting:
                 break
             actions = {}
-            for i, (agent, observation) in enumerate(observations.items()):
+            for i, agent in enumerate(outcome.acting):
+                observation = own_copy(outcome.observations[agent])
                 if agent not in players:
                     players[agent] = (loaded if i == 0 else others).agent_policy(agent)
                     reset_policy(players[agent], SeedTree(0).child("look", agent).generator())
                 if i == 0 and _batches(loaded):
-                    (action,) = loaded.step_batch([players[agent]], [own_copy(observation)])
+                    (action,) = loaded.step_batch([players[agent]], [observation])
                 else:
-                    action = players[agent].step(own_copy(observation))
+                    action = players[agent].step(observation)
                 actions[agent] = own_copy(action)
-            observations = world.step(actions).observations
+            outcome = world.step(actions)
             self._beat()
 
     # ---- playing ----
@@ -229,18 +241,22 @@ class EpisodeService:
             return [Played(trouble=trouble_of(error))]
 
     def _play_together(self, task: Task, facts: Facts, *, apart: bool) -> list[Played]:
-        """Play a task. If anything draws from global generators of which that was not known, play it again, guarded."""
+        """Play a task. If anything draws from global generators of which that was not known, play it again, guarded.
+
+        And once more for each process in which that was the first use of torch: only now can it be guarded there.
+        """
         pair = (task.mission, task.entry)
-        if pair in self._guarded:
-            return self._play_once(task, facts, apart=apart, guarded=True)
-        draws = GlobalDraws()
-        played = self._play_once(task, facts, apart=apart, guarded=False)
-        if not draws.names() and not any(one.drawn for one in played):
-            return played
-        self._guarded.add(pair)
-        self._forget_worlds(task.mission)
-        self._forget_runners()
-        return self._play_once(task, facts, apart=apart, guarded=True)
+        played: list[Played] = []
+        for _ in range(len(facts.agents) + 3):
+            guarded, draws = pair in self._guarded, GlobalDraws()
+            played = self._play_once(task, facts, apart=apart, guarded=guarded)
+            drawn = draws.names().union(*(one.drawn for one in played))
+            if LATE_IMPORT not in drawn and (guarded or not drawn):
+                break
+            self._forget_worlds(task.mission)
+            if drawn != {LATE_IMPORT}:
+                self._guarded.add(pair)
+        return played
 
     def _play_once(self, task: Task, facts: Facts, *, apart: bool, guarded: bool) -> list[Played]:
         plan, mission = self._plan, self._plan.missions[task.mission]
@@ -280,12 +296,14 @@ class EpisodeService:
             staging.hang_seconds,
         )
 
-    def _some_worlds(self, mission: int, count: int) -> list[EpisodeWorld]:
+    def _some_worlds(self, mission: int, count: int) -> list[AgentWorld]:
         worlds = self._worlds.setdefault(mission, [])
         while len(worlds) < count:
             tree = SeedTree(0).child("construct", len(worlds))
             with trace.span("make world"), self._loading():
-                world = as_episodes(PrivateGenerators(tree).run(self._plan.missions[mission].make))
+                make = self._plan.missions[mission].make
+                made = PrivateGenerators(tree).run_repeatable(make, undo=lambda first: first.close())
+                world = as_agents(made, self._plan.turns)
             worlds.append(traced_world(world))
         return worlds[:count]
 
@@ -307,7 +325,7 @@ class EpisodeService:
             ]
             strategies = ["processes" if apart else spec.strategy or staging.strategy for spec in entry.specs]
             # A policy that crashes or exceeds its time must not take the user's program along, nor the other agents.
-            takes_part = self._port.crosses_processes and staging.action_seconds is None and not apart
+            takes_part = self._port.pickles and staging.action_seconds is None and not apart
             cores = min(len(facts.agents), _MOST_APART) if apart else staging.cores
             runner = make_runner(castings, world.spec(), strategies, cores, takes_part=takes_part)
             self._runners[key] = traced_runner(runner)

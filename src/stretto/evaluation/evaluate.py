@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from stretto.budget import CpuBudget, default_budget
+from stretto.core import SIMULTANEOUS
 from stretto.errors import RunsHere, UsageError, user_stacklevel
-from stretto.evaluation.episode_worker import HANG_SECONDS, EpisodeWorkerFactory, Staging
+from stretto.evaluation.episode_worker import HANG_SECONDS, EpisodeWorkerFactory, Staging, episode_workers
 from stretto.evaluation.journal import Journal
 from stretto.evaluation.missions import Mission, find_missions
 from stretto.evaluation.plan import Entry, Plan, Task
@@ -26,7 +27,7 @@ from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, PolicySpec
 from stretto.policies.torch_settings import check_device, torch_as_before
 from stretto.workers.backends import PROCESS, SERIAL
 from stretto.workers.mail import unsendable
-from stretto.workers.pool import Pool
+from stretto.workers.supervisor import Supervisor
 
 
 def _ignore(_: EpisodeRecord) -> None:
@@ -69,6 +70,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     variants: Sequence[str] = (),
     map_seed: int | None = None,
     mix: bool = False,
+    turns: str = SIMULTANEOUS,
     only: Iterable[int] | None = None,
     jobs: int | None = None,
     parallel_policy: bool = False,
@@ -100,6 +102,8 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         variants: named changes of our games.
         map_seed: which map our games have.
         mix: let all policies play together, in proportion, instead of comparing them.
+        turns: how a `TurnWorld` is played: "simultaneous" (all observe, and then all act, in order) or "sequential" (each
+            observes after the one before has acted: a step lets one agent act).
         only: play just these episodes.
         jobs: how many processes compute: by default one a core; 0 is none, everything happens in the caller.
         parallel_policy: give cores to agents before giving them to episodes.
@@ -132,7 +136,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         replace(spec, device=device or spec.device, deterministic=deterministic or spec.deterministic)
         for spec in map(PolicySpec.of, policies if isinstance(policies, (list, tuple)) else [policies])
     ]
-    plan = Plan(_found(missions, cogs, variants, map_seed), entries_of(several, mix=mix), episodes, seed, steps)
+    plan = Plan(_found(missions, cogs, variants, map_seed), entries_of(several, mix=mix), episodes, seed, steps, turns)
     cores = budget or default_budget()
     free = cores.free if jobs is None else jobs
     chosen = set(range(episodes)) if only is None else {int(one) for one in only}
@@ -198,11 +202,11 @@ class EvaluationInterrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """Where a plan is played: how each worker goes about it, how many there are, and what makes a pool of them."""
+    """Where a plan is played: how each worker goes about it, how many there are, and what starts them."""
 
     staging: Staging
     workers: int
-    pools: Callable[[], Pool]
+    start: Callable[[], Supervisor]
 
 
 def _staged(plan: Plan, level: _Level, limits: _Limits, strategy: str, *, apart: bool) -> _Stage:
@@ -219,7 +223,7 @@ def _staged(plan: Plan, level: _Level, limits: _Limits, strategy: str, *, apart:
         told = f"everything is played in this process, because not all of it can be sent to others: {reason}"
         warnings.warn(RunsHere(told), stacklevel=user_stacklevel())
         backend, workers = SERIAL, 1
-    return _Stage(staging, workers, partial(Pool, backend, [factory] * workers))
+    return _Stage(staging, workers, partial(episode_workers, backend, factory, workers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,8 +265,8 @@ def _play_all(
     interrupted = False
     try:
         if len(done) < len(keys):
-            with stage.pools() as pool:
-                run = Scheduler(plan, pool, keep, stage.staging)
+            with stage.start() as supervisor:
+                run = Scheduler(plan, supervisor, keep, stage.staging)
                 tasks = plan.tasks(run.look(strict=False), done)
                 tasks = [Task(t.mission, t.entry, tuple(n for n in t.episodes if n in chosen)) for t in tasks]
                 run.play(reversed(tasks) if reverse else tasks)
@@ -297,6 +301,7 @@ def about(plan: Plan) -> dict[str, Any]:
     devices = {spec.name: spec.device for spec in specs if spec.device is not None}
     return {
         **({"devices": devices} if devices else {}),
+        **({"turns": plan.turns} if plan.turns != SIMULTANEOUS else {}),
         **({"deterministic": True} if any(spec.deterministic for spec in specs) else {}),
         "missions": [mission.name for mission in plan.missions],
         "worlds": {mission.name: dict(mission.details) for mission in plan.missions if mission.details},

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from stretto.core import AgentId
+from stretto.core import SIMULTANEOUS, TURNS, AgentId
 from stretto.errors import UsageError
 from stretto.evaluation.missions import Mission
 from stretto.policies.spec import PolicySpec
@@ -54,6 +54,7 @@ class Plan:
     episodes: int
     seed: int
     max_steps: int | None = None
+    turns: str = SIMULTANEOUS
 
     def __post_init__(self) -> None:
         for name, values in (("mission", self.missions), ("policy", self.entries)):
@@ -67,6 +68,8 @@ class Plan:
             )
         if self.seed < 0:
             raise UsageError(f"a seed must be at least 0, got {self.seed}")
+        if self.turns not in TURNS:
+            raise UsageError(f"turns must be one of {', '.join(TURNS)}, got {self.turns!r}")
         labels = [entry.label for entry in self.entries]
         if len(set(labels)) < len(labels):
             raise UsageError(f"policies that are compared must have different names, got {', '.join(labels)}")

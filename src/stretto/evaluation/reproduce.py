@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
 from stretto.evaluation.episode_worker import HANG_SECONDS, Staging
 from stretto.evaluation.missions import Mission
@@ -22,6 +23,7 @@ def reproduce(plan: Plan, staging: Staging, mission: Mission, entry: Entry, epis
     """
     options: dict[str, Any] = {
         "mix": len(entry.specs) > 1,
+        "turns": plan.turns if plan.turns != SIMULTANEOUS else None,
         "seed": plan.seed,
         "steps": plan.max_steps,
         "action_timeout_ms": _milliseconds(staging.action_seconds),

@@ -13,7 +13,8 @@ from stretto.evaluation.reproduce import reproduce
 from stretto.evaluation.statistics import LARGEST
 from stretto.evaluation.task_queue import TaskQueue
 from stretto.rollout import Played, Trouble, how_lost
-from stretto.workers.pool import Answer, Pool
+from stretto.workers.requests import Request
+from stretto.workers.supervisor import Supervisor
 
 ATTEMPTS = 3
 """How often an episode is begun whose worker dies or hangs, before it counts as failed."""
@@ -26,9 +27,13 @@ class Scheduler:
     """A plan being played. Results are kept by key; the order in which they come changes nothing."""
 
     def __init__(
-        self, plan: Plan, pool: Pool, on_episode: Callable[[EpisodeRecord], None], staging: Staging | None = None
+        self,
+        plan: Plan,
+        supervisor: Supervisor,
+        on_episode: Callable[[EpisodeRecord], None],
+        staging: Staging | None = None,
     ) -> None:
-        self._plan, self._hands, self._on_episode = plan, TaskQueue(pool), on_episode
+        self._plan, self._hands, self._on_episode = plan, TaskQueue(supervisor), on_episode
         self._staging = staging or Staging()
         self.records: dict[tuple[int, int, int], EpisodeRecord] = {}
         self.moments: dict[tuple[int, int, int], list[dict[str, tuple[int, int, float]]]] = {}
@@ -46,10 +51,10 @@ class Scheduler:
         """
         looks: dict[tuple[int, int], int] = {}
 
-        def message(look: Look) -> tuple[object, float | None]:
-            return look, self._staging.silence_seconds(1)
+        def message(look: Look) -> tuple[object, str, float | None]:
+            return look, "looking", self._staging.silence_seconds(1)
 
-        def take(look: Look, answer: Answer) -> list[Look]:
+        def take(look: Look, answer: Request) -> list[Look]:
             pair = look.mission, look.entry
             if answer.error is None:
                 self._facts[pair] = answer.value
@@ -71,7 +76,7 @@ class Scheduler:
             self._facts[pair] = Facts((), (frozenset(),) * count, (False,) * count)
         return self._facts
 
-    def _told(self, pair: tuple[int, int], answer: Answer) -> BaseException:
+    def _told(self, pair: tuple[int, int], answer: Request) -> BaseException:
         """Return why a mission cannot be played by a policy at all."""
         assert answer.error is not None
         if not answer.lost:
@@ -105,9 +110,10 @@ class Scheduler:
         trouble.policy = 0 if alone and not everybody else trouble.policy
         return trouble
 
-    def _message(self, task: Task) -> tuple[object, float | None]:
+    def _message(self, task: Task) -> tuple[object, str, float | None]:
         self._attempts[task] = self._attempts.get(task, 0) + 1
-        return PlayTask(task, self._facts[task.mission, task.entry], task in self._apart), self._limit(task)
+        message = PlayTask(task, self._facts[task.mission, task.entry], task in self._apart)
+        return message, "playing", self._limit(task)
 
     def _limit(self, task: Task) -> float | None:
         """Return for how long a worker may be silent while it plays a task."""
@@ -117,7 +123,7 @@ class Scheduler:
         below = task in self._apart or own & {"processes", "adaptive"}
         return limit if limit is None or not below else limit + MARGIN_SECONDS
 
-    def _take(self, task: Task, answer: Answer) -> list[Task]:
+    def _take(self, task: Task, answer: Request) -> list[Task]:
         """Take an answer in; return what has to be played (again)."""
         if answer.error is None:
             return self._take_played(task, answer.value)

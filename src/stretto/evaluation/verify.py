@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stretto.evaluation.episode_worker import EpisodeWorkerFactory, Staging
+from stretto.core import SIMULTANEOUS
+from stretto.evaluation.episode_worker import EpisodeWorkerFactory, Staging, episode_workers
 from stretto.evaluation.evaluate import entries_of
 from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import Plan
 from stretto.evaluation.scheduler import Scheduler
 from stretto.workers.backends import PROCESS, SERIAL
-from stretto.workers.pool import Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,12 @@ def verify(  # noqa: PLR0913  every choice has a name and a default here
     steps: int | None = 200,
     seed: int = 0,
     mix: bool = False,
+    turns: str = SIMULTANEOUS,
     ways: Sequence[Way] = WAYS,
     on_way: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Play all episodes in each way, and compare every observation, action and reward bit by bit."""
-    plan = Plan(tuple(missions), entries_of(policies, mix=mix), episodes, seed, steps)
+    plan = Plan(tuple(missions), entries_of(policies, mix=mix), episodes, seed, steps, turns)
     first: Scheduler | None = None
     differences = []
     failures: dict[tuple[int, int, int], str] = {}
@@ -97,8 +98,8 @@ def verify(  # noqa: PLR0913  every choice has a name and a default here
 def _run(plan: Plan, way: Way) -> Scheduler:
     staging = Staging(strategy=way.strategy, cores=2, watch=True)
     factory = EpisodeWorkerFactory(plan, staging)
-    with Pool(PROCESS if way.jobs else SERIAL, [factory] * max(1, way.jobs)) as pool:
-        run = Scheduler(plan, pool, lambda _: None, staging)
+    with episode_workers(PROCESS if way.jobs else SERIAL, factory, max(1, way.jobs)) as supervisor:
+        run = Scheduler(plan, supervisor, lambda _: None, staging)
         tasks = plan.tasks(run.look())
         run.play(reversed(tasks) if way.reverse else tasks)
     return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -12,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from stretto.adapters.episodes import EpisodeWorld, as_episodes, own_copy
-from stretto.core import Action, AgentId
+from stretto.adapters.agents import as_agents
+from stretto.checkpoint import atomic_write
+from stretto.core import SIMULTANEOUS, Action, AgentId, AgentWorld, own_copy
 from stretto.errors import UsageError
-from stretto.evaluation.episode_worker import EpisodeWorkerFactory, Staging
+from stretto.evaluation.episode_worker import EpisodeWorkerFactory, Staging, episode_workers
 from stretto.evaluation.evaluate import entries_of
 from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import Facts, Plan, rows
@@ -23,10 +25,9 @@ from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.scheduler import Scheduler
 from stretto.policies.actors import AgentEpisode, PolicyPlan, Question
 from stretto.policies.runners import InPlace
-from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators
+from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws, PrivateGenerators
 from stretto.workers.backends import PROCESS, SERIAL
 from stretto.workers.mail import unsendable
-from stretto.workers.pool import Pool
 
 FRAMES_PER_SECOND = 12
 
@@ -55,7 +56,7 @@ def replay(
     """Play an episode as the plan has it, and yield what is seen at each moment."""
     begun = plan.episode(mission, entry, episode, facts.agents)
     env, shows = _made(plan.missions[mission], render_mode)
-    world = as_episodes(env)
+    world = as_agents(env, plan.turns)
     try:
         # Private generators for all, whether they are needed or not: it is slow anyway to look at everything.
         castings = [
@@ -69,17 +70,15 @@ def replay(
         )
         guard = PrivateGenerators(begun.tree.child("world"), drawn=GLOBAL_GENERATORS)
         limit = plan.max_steps if plan.max_steps is not None else plan.missions[mission].max_steps
-        observations = guard.run(world.reset, begun.seed)
-        yield Moment(0, _picture(world, shows), {}, dict.fromkeys(observations, 0.0))
+        outcome = guard.run_repeatable(world.reset, begun.seed)
+        yield Moment(0, _picture(world, shows), {}, {**dict.fromkeys(outcome.acting, 0.0), **outcome.rewards})
         step = 0
-        while observations and (limit is None or step < limit):
-            runner.ask([Question(episode, agent, own_copy(seen)) for agent, seen in observations.items()])
-            actions = {
-                agent: own_copy(reply.action) for agent, reply in zip(observations, runner.replies(), strict=True)
-            }
+        while outcome.acting and (limit is None or step < limit):
+            acting = outcome.acting
+            runner.ask([Question(episode, agent, own_copy(outcome.observations[agent])) for agent in acting])
+            actions = {agent: own_copy(reply.action) for agent, reply in zip(acting, runner.replies(), strict=True)}
             given = own_copy(actions)  # a world may change what it is given
             outcome = guard.run(world.step, given)
-            observations = outcome.observations
             step += 1
             yield Moment(step, _picture(world, shows), actions, outcome.rewards, spec.action_names)
     finally:
@@ -96,7 +95,7 @@ def _made(mission: Mission, render_mode: str | None) -> tuple[Any, bool]:
     return mission.make_with(render_mode)(), True
 
 
-def _picture(world: EpisodeWorld, shows: bool) -> Any:
+def _picture(world: AgentWorld, shows: bool) -> Any:
     try:
         return world.render() if shows else None
     except Exception:  # noqa: BLE001  a world that cannot be shown can be played all the same
@@ -104,12 +103,19 @@ def _picture(world: EpisodeWorld, shows: bool) -> Any:
 
 
 def watch_episode(
-    mission: Mission, policies: Sequence[Any], *, seed: int, episode: int, steps: int | None, render_mode: str = "ansi"
+    mission: Mission,
+    policies: Sequence[Any],
+    *,
+    seed: int,
+    episode: int,
+    steps: int | None,
+    turns: str = SIMULTANEOUS,
+    render_mode: str = "ansi",
 ) -> Iterator[Moment]:
     """Play one episode of a mission, all policies together, and yield what is seen."""
-    plan = Plan((mission,), entries_of(policies, mix=len(policies) > 1), episode + 1, seed, steps)
-    with Pool(SERIAL, [EpisodeWorkerFactory(plan, Staging())]) as pool:
-        facts = Scheduler(plan, pool, lambda _: None).look()
+    plan = Plan((mission,), entries_of(policies, mix=len(policies) > 1), episode + 1, seed, steps, turns)
+    with episode_workers(SERIAL, EpisodeWorkerFactory(plan, Staging())) as supervisor:
+        facts = Scheduler(plan, supervisor, lambda _: None).look()
     yield from replay(plan, facts[0, 0], 0, 0, episode, render_mode)
 
 
@@ -123,6 +129,7 @@ def films(  # noqa: PLR0913  what a plan has, and where to
     folder: Path,
     *,
     mix: bool = False,
+    turns: str = SIMULTANEOUS,
     records: Iterable[EpisodeRecord] | None = None,
 ) -> Iterator[Path]:
     """Film the first `count` episodes of each mission and policy; yield the files.
@@ -130,7 +137,7 @@ def films(  # noqa: PLR0913  what a plan has, and where to
     With `records`, these are of those that were played, and a film ends where its record does. Episodes in which a
     process died or hung are passed over: they would take this process along.
     """
-    plan = Plan(tuple(missions), entries_of(policies, mix=mix), episodes, seed, steps)
+    plan = Plan(tuple(missions), entries_of(policies, mix=mix), episodes, seed, steps, turns)
     known = None if records is None else {record.key: record for record in records}
     facts = _looked_at(plan)
     for mission, entry in plan.pairs():
@@ -138,14 +145,22 @@ def films(  # noqa: PLR0913  what a plan has, and where to
         numbers = list(range(episodes)) if known is None else _safe_to_play(known, pair)
         for episode in numbers[:count]:
             record = None if known is None else known[(*pair, episode)]
-            moments = replay(plan, facts[mission, entry], mission, entry, episode, "rgb_array")
-            with closing(moments):
-                shown = list(_until_it_fails(islice(moments, None if record is None else record.steps + 1)))
+            shown = _shown(plan, facts[mission, entry], (mission, entry, episode), record)
             if not shown and record is not None and record.failure is not None:
                 continue  # it failed before there was anything to see
             name = "-".join((*pair, str(episode)))
             safe = "".join(letter if letter.isalnum() or letter in "-_.+" else "_" for letter in name)
             yield film(iter(shown), folder / "videos" / f"{safe}.gif")
+
+
+def _shown(plan: Plan, facts: Facts, which: tuple[int, int, int], record: EpisodeRecord | None) -> list[Moment]:
+    """Return what is seen of an episode; it is played again if it was the first here to import torch, see `LateImport`."""
+    while True:
+        draws = GlobalDraws()
+        with closing(replay(plan, facts, *which, "rgb_array")) as moments:
+            shown = list(_until_it_fails(islice(moments, None if record is None else record.steps + 1)))
+        if LATE_IMPORT not in draws.names():
+            return shown
 
 
 def _safe_to_play(records: Mapping[tuple[str, str, int], EpisodeRecord], pair: tuple[str, str]) -> list[int]:
@@ -160,8 +175,8 @@ def _safe_to_play(records: Mapping[tuple[str, str, int], EpisodeRecord], pair: t
 def _looked_at(plan: Plan) -> dict[tuple[int, int], Facts]:
     """Look at what is played, elsewhere if it can be sent there: a policy may die in its first step."""
     factory = EpisodeWorkerFactory(plan, Staging())
-    with Pool(PROCESS if unsendable(factory) is None else SERIAL, [factory]) as pool:
-        return Scheduler(plan, pool, lambda _: None).look()
+    with episode_workers(PROCESS if unsendable(factory) is None else SERIAL, factory) as supervisor:
+        return Scheduler(plan, supervisor, lambda _: None).look()
 
 
 def _until_it_fails(moments: Iterator[Moment]) -> Iterator[Moment]:
@@ -187,5 +202,7 @@ def film(moments: Iterator[Moment], path: Path) -> Path:
         raise UsageError("this mission has no pictures: its render() gives no RGB arrays; leave out --video")
     images = [Image.fromarray(picture.astype(np.uint8)) for picture in pictures]
     path.parent.mkdir(parents=True, exist_ok=True)
-    images[0].save(path, save_all=True, append_images=images[1:], duration=1000 // FRAMES_PER_SECOND, loop=0)
+    duration, content = 1000 // FRAMES_PER_SECOND, io.BytesIO()
+    images[0].save(content, "GIF", save_all=True, append_images=images[1:], duration=duration, loop=0)
+    atomic_write(path, content.getvalue())
     return path

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from stretto.adapters.episodes import own_copy
-from stretto.core import Action, AgentId, MultiAgentPolicy, Observation, WorldSpec
+from stretto.core import Action, AgentId, MultiAgentPolicy, Observation, WorldSpec, own_copy
 from stretto.errors import PolicyFailed
 from stretto.policies.loading import load_policy, reset_policy
 from stretto.policies.spec import PolicySpec
 from stretto.seeding import PrivateGenerators, SeedTree
+
+__calls_user_code__ = True
 
 EpisodeKey = Hashable
 
@@ -36,7 +37,7 @@ class PolicyPlan:
     def load(self, world: WorldSpec) -> MultiAgentPolicy:
         """Build the policy; it may draw from the spaces in `world`, which therefore must be nobody else's."""
         tree = SeedTree(self.seed).child("load", self.spec.name)
-        return PrivateGenerators(tree, probation=1 << 62).run(load_policy, self.spec, world)
+        return PrivateGenerators(tree, probation=1 << 62).run_repeatable(load_policy, self.spec, world)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,15 +101,14 @@ class Actors:
             self._players[role.episode, role.agent] = self._player(loaded, role, guard)
 
     def _player(self, loaded: _Loaded, role: AgentEpisode, guard: PrivateGenerators | None) -> _Player:
-        # Policies like to sample their actions from the space: these numbers too are the agent's own.
-        loaded.world.action_spaces[role.agent].seed(role.tree.child("space").seed())
-
         def make() -> Any:
+            # Policies like to sample their actions from the space: these numbers too are the agent's own.
+            loaded.world.action_spaces[role.agent].seed(role.tree.child("space").seed())
             policy = loaded.policy.agent_policy(role.agent)
             reset_policy(policy, role.tree.generator())
             return policy
 
-        return _Player(role, _attributed(role, make if guard is None else lambda: guard.run(make)), guard)
+        return _Player(role, _attributed(role, make if guard is None else lambda: guard.run_repeatable(make)), guard)
 
     def end(self, episode: EpisodeKey) -> None:
         """Forget an episode."""

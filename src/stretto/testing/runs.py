@@ -19,8 +19,8 @@ from stretto.testing.values import ContractBroken, difference
 class Run:
     """All that a vector environment gave: the first batch, and one entry a step.
 
-    A step's entry ends with what came after it: the masks of a multi-agent one, and, with autoreset disabled, the
-    batch that the reset of the slots gave whose episode was over.
+    A step's entry ends with what came after it: who can act and who is alive in a multi-agent one, and, with autoreset
+    disabled, the batch that the reset of the slots gave whose episode was over.
     """
 
     moments: list[Any] = field(default_factory=list)
@@ -83,14 +83,14 @@ def is_single(envs: Any) -> bool:
 
 
 def _masks(envs: Any) -> Any:
-    return dict(envs.mask) if isinstance(envs, MultiAgentVectorEnv) else None
+    return (dict(envs.mask), dict(envs.alive)) if isinstance(envs, MultiAgentVectorEnv) else None
 
 
 def _over(moment: Any) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return the slots whose episode a step ended: both flags, or where nobody is left to act."""
+    """Return the slots whose episode a step ended: both flags, or where nobody can act."""
     infos, masks = moment[4], moment[5]
     if masks is None:
         over = np.logical_or(moment[2], moment[3])
     else:
-        over = infos["_final_obs"] if "_final_obs" in infos else ~np.any(list(masks.values()), axis=0)
+        over = infos["_final_obs"] if "_final_obs" in infos else ~np.any(list(masks[0].values()), axis=0)
     return np.asarray(over, np.bool_)

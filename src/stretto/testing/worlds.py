@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import signal
 from collections.abc import Callable
 from typing import Any
 
+from stretto.adapters.blocks import as_env
 from stretto.adapters.gymnasium import makers
-from stretto.adapters.worlds import as_world
 from stretto.envs.make import make_vec
+from stretto.envs.slot import reset_privately
 from stretto.seeding import PrivateGenerators, SeedTree
 from stretto.testing.runs import play, sample_actions
 from stretto.testing.values import ContractBroken, difference
@@ -46,7 +48,7 @@ def check_env(id_or_factory: Any, *, steps: int = 100, seed: int = 0, **env_kwar
 
 def _repeats_itself(make: Callable[[], Any], steps: int, seed: int) -> str | None:
     """The same seed and actions give the same steps, in a fresh instance and in a used one."""
-    first, second = (as_world(_privately(make)) for _ in range(2))
+    first, second = (as_env(_privately(make)) for _ in range(2))
     try:
         actions = _actions(first, steps, seed)
         runs = [_play_one(first, actions, seed), _play_one(second, actions, seed), _play_one(first, actions, seed)]
@@ -101,11 +103,11 @@ def _survives_kills(make: Callable[[], Any], steps: int, seed: int) -> str | Non
 
 def _play_one(env: Any, actions: list[Any], seed: int) -> list[Any]:
     guard = PrivateGenerators(SeedTree(seed).child("check"), probation=1 << 62)
-    moments: list[Any] = [guard.run(env.reset, seed=seed)]
+    moments: list[Any] = [copy.deepcopy(reset_privately(env, guard, seed=seed))]
     for action in actions:
-        moments.append(guard.run(env.step, action))
-        if moments[-1][2] or moments[-1][3]:
-            moments[-1] = (*moments[-1], guard.run(env.reset))
+        moment = copy.deepcopy(guard.run(env.step, action))
+        over = moment[2] or moment[3]
+        moments.append((*moment, *copy.deepcopy(reset_privately(env, guard))) if over else moment)
     return moments
 
 
@@ -123,19 +125,20 @@ def _where(one: list[Any], other: list[Any]) -> str | None:
 
 
 def _privately(make: Callable[[], Any]) -> Any:
-    return PrivateGenerators(SeedTree(0).child("check"), probation=1).run(make)
+    guard = PrivateGenerators(SeedTree(0).child("check"), probation=1)
+    return guard.run_repeatable(make, undo=lambda first: first.close())
 
 
 def _drawn(make: Callable[[], Any], steps: int, seed: int) -> set[str]:
     guard = PrivateGenerators(SeedTree(seed).child("check"), probation=1 << 62)
-    env = as_world(_privately(make))
+    env = as_env(_privately(make))
     try:
         actions = _actions(env, steps, seed)
-        guard.run(env.reset, seed=seed)
+        reset_privately(env, guard, seed=seed)
         for action in actions:
             _, _, terminated, truncated, _ = guard.run(env.step, action)
             if terminated or truncated:
-                guard.run(env.reset)
+                reset_privately(env, guard)
     finally:
         env.close()
     return guard.drawn

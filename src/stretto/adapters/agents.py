@@ -1,0 +1,40 @@
+"""Which world is which: anything that we know how to play, by agent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+
+from stretto.adapters.gymnasium import OneAgent
+from stretto.adapters.pettingzoo import ParallelAgents
+from stretto.adapters.turns import TurnAgents
+from stretto.core import SEQUENTIAL, SIMULTANEOUS, AgentWorld, TurnWorld
+from stretto.errors import UsageError
+
+
+def as_agents(env: Any, turns: str = SIMULTANEOUS) -> AgentWorld:
+    """Return a world as one by agent; `turns` is how a `TurnWorld` is played."""
+    if isinstance(env, TurnWorld):
+        return TurnAgents(env, sequential=turns == SEQUENTIAL)
+    if turns == SEQUENTIAL:
+        inside = type(getattr(env, "unwrapped", env)).__name__
+        raise UsageError(f"only a TurnWorld has sequential turns, got {inside}; play it in simultaneous ones")
+    if isinstance(env, gymnasium.Env):
+        return OneAgent(env)
+    if hasattr(env, "begin_turn"):
+        members = {name for name in (*TurnWorld.__annotations__, *vars(TurnWorld)) if not name.startswith("_")}
+        missing = ", ".join(sorted(name for name in members if not hasattr(env, name)))
+        raise UsageError(
+            f"a TurnWorld must have all of its members from the start, and {type(env).__name__} lacks {missing}"
+        )
+    if hasattr(env, "possible_agents") and hasattr(env, "step"):
+        if hasattr(env, "agent_iter"):
+            raise UsageError(
+                f"an environment must have PettingZoo's parallel API, and {env} takes turns (AEC); convert it with "
+                f"pettingzoo.utils.aec_to_parallel"
+            )
+        return ParallelAgents(env)
+    raise UsageError(
+        f"a world must be a gymnasium.Env, a PettingZoo parallel environment or a TurnWorld, got {type(env).__name__}"
+    )

@@ -1,0 +1,139 @@
+"""What all adapters share: the user's own object inside, and the rules for what it gives by agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+from gymnasium import spaces
+
+from stretto.core import Action, AgentId, WorldSpec
+from stretto.errors import InvalidOutput, Place, UsageError
+
+__calls_user_code__ = True
+
+_FLAGS = {bool, np.bool_, int}
+_NUMBERS = {float, np.float64, np.float32, *_FLAGS}
+"""Types whose every value will do: looking closer takes longer than all else."""
+
+
+class NativeWorld:
+    """A world that its user made: `native` with all wrappers, and `inside` without any.
+
+    `stream` is the name under which it keeps its `np_random`.
+    """
+
+    def __init__(self, native: Any, inside: Any, stream: str = "np_random") -> None:
+        self.native, self._inside, self._stream = native, inside, stream
+
+    @property
+    def np_random(self) -> np.random.Generator | None:
+        return getattr(self._inside, self._stream, None)
+
+    @np_random.setter
+    def np_random(self, generator: np.random.Generator | None) -> None:
+        if self.np_random is not None:
+            setattr(self._inside, self._stream, generator)
+
+    def spec(self) -> WorldSpec:
+        env = self.native
+        agents = tuple(env.possible_agents)
+        return self.spec_of({agent: (env.observation_space(agent), env.action_space(agent)) for agent in agents})
+
+    def spec_of(self, spaces_by_agent: Mapping[AgentId, tuple[spaces.Space[Any], spaces.Space[Any]]]) -> WorldSpec:
+        """Describe the world by what each agent observes and what it can do."""
+        return WorldSpec(
+            tuple(spaces_by_agent),
+            {agent: seen for agent, (seen, _) in spaces_by_agent.items()},
+            {agent: done for agent, (_, done) in spaces_by_agent.items()},
+            tuple(getattr(self._inside, "action_names", ())),
+            dict(getattr(self._inside, "facts", None) or {}),
+        )
+
+    def statistics(self) -> dict[str, float]:
+        offered = getattr(self._inside, "statistics", None)
+        return {str(name): float(value) for name, value in offered().items()} if callable(offered) else {}
+
+    def render(self) -> Any:
+        return self.native.render()
+
+    def close(self) -> None:
+        self.native.close()
+
+
+def actions_of(acting: Iterable[AgentId], actions: Mapping[AgentId, Action]) -> dict[AgentId, Action]:
+    """Return the actions of those who act, in the order in which they do."""
+    try:
+        return {agent: actions[agent] for agent in acting}
+    except KeyError as missing:
+        raise UsageError(
+            f"each agent that can act must have an action, got none for {missing.args[0]!r}; pass one for each of agents"
+        ) from None
+
+
+class AgentRules:
+    """What a world with several agents must keep to in what it gives by agent."""
+
+    def __init__(self, env: Any) -> None:
+        possible = getattr(env, "possible_agents", None)
+        if not possible:
+            raise UsageError(f"a world must name all its possible_agents beforehand, and {env} does not; set it")
+        self._known: frozenset[AgentId] = frozenset(possible)
+        self._here: tuple[AgentId, ...] = ()
+        self._expected: frozenset[AgentId] = frozenset()
+
+    def checked(
+        self,
+        here: tuple[AgentId, ...],
+        rewards: Mapping[AgentId, Any],
+        terminated: Mapping[AgentId, Any],
+        truncated: Mapping[AgentId, Any],
+    ) -> tuple[dict[AgentId, float], dict[AgentId, bool], dict[AgentId, bool]]:
+        """Return rewards and ends, as numbers and truth values; all who were `here` must have them."""
+        if here != self._here:
+            self._check_known("agents", here)
+            self._here, self._expected = here, frozenset(here)
+        return self._rewards(rewards), self._flags("terminated", terminated), self._flags("truncated", truncated)
+
+    def _rewards(self, values: Mapping[AgentId, Any]) -> dict[AgentId, float]:
+        self._check_agents("reward", values)
+        kinds = set(map(type, values.values()))
+        if kinds == {float}:
+            return dict(values)
+        if not kinds <= _NUMBERS:
+            _check_scalars("reward", values, "biuf", "number")
+        return {agent: float(value) for agent, value in values.items()}
+
+    def _flags(self, name: str, values: Mapping[AgentId, Any]) -> dict[AgentId, bool]:
+        self._check_agents(name, values)
+        kinds = set(map(type, values.values()))
+        if kinds == {bool}:
+            return dict(values)
+        if not kinds <= _FLAGS:
+            _check_scalars(name, values, "biu", "truth value")
+        return {agent: bool(value) for agent, value in values.items()}
+
+    def _check_agents(self, name: str, values: Mapping[AgentId, Any]) -> None:
+        if values.keys() == self._expected:
+            return
+        for agent in self._here:
+            if agent not in values:
+                refuse(agent, f"must have a {name} in every step that it lives to see", values)
+        self._check_known(name, values)
+
+    def _check_known(self, name: str, agents: Iterable[AgentId]) -> None:
+        for agent in agents:
+            if agent not in self._known:
+                refuse(agent, "must be one of possible_agents", f"it in {name}")
+
+
+def _check_scalars(name: str, values: Mapping[AgentId, Any], kinds: str, what: str) -> None:
+    for agent, value in values.items():
+        if value is None or np.ndim(value) != 0 or np.asarray(value).dtype.kind not in kinds:
+            refuse(agent, f"must have one {what} as {name}", value)
+
+
+def refuse(agent: AgentId, rule: str, value: Any) -> NoReturn:
+    """Raise because what a world gave an agent breaks a rule."""
+    raise InvalidOutput(f"agent {agent!r} {rule}, got {value!r}", Place("stepping", agent=agent))
