@@ -14,4 +14,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "process-message": {"backend": "process", "workers": 2, "transport": "message"},
 }
 
+here_and_elsewhere = pytest.mark.parametrize(
+    "options", [OPTIONS["serial"], OPTIONS["process-isolated"]], ids=["serial", "process-isolated"]
+)
+"""For what is decided by the code that steps worlds, which is the same on every backend: what it raises is told the same."""
+
 every_backend = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)

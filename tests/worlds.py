@@ -229,6 +229,28 @@ class Echo(World):
         return action, 1.0, self.steps >= self.length, False, {}
 
 
+class Words(spaces.Space[Any]):
+    """A space that only its author knows, as MiniGrid's MissionSpace: no shape and no type."""
+
+    def sample(self, mask: Any = None, probability: Any = None) -> Any:
+        return ("go", int(self.np_random.integers(10)))
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, tuple) and len(x) == 2 and x[0] == "go"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Words)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Incomparable(Words):
+    """Gymnasium refuses worlds whose spaces do not say that they are equal."""
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
 # ---- worlds that go wrong; `steps` counts from 1 in an episode ----
 
 

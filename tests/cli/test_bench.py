@@ -1,4 +1,4 @@
-"""`stretto bench`, as a user runs it: another process, its two streams and its exit code."""
+"""`stretto bench`: its two streams and its exit code; in another process where that may matter."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 import stretto
+from stretto.bench import RaceResult, Row
+from stretto.cli.app import main
 
 STRETTO = [sys.executable, "-m", "stretto"]
 ROWS = ["plain loop", "serial", "thread", "process", "auto"]
@@ -27,33 +29,17 @@ def run(*arguments: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_json_is_all_that_stdout_has_and_it_has_every_backend():
-    done = run("bench", "CartPole-v1", "-n", "4", "--seconds", "0.1", "--format", "json")
-    assert done.returncode == 0, done.stderr
-    (world,) = json.loads(done.stdout)["worlds"]
-    assert (world["world"], world["num_envs"]) == ("CartPole-v1", 4)
-    assert [row["name"] for row in world["rows"]] == ROWS
-    assert world["rows"][0]["ratio"] == 1.0
-    assert all(row["steps_per_second"] > 0 and row["choice"] for row in world["rows"])
-
-
-@pytest.mark.parametrize("columns", [60, 200])
-def test_the_table_fits_and_says_what_auto_chose(columns):
-    done = run("bench", "CartPole-v1", "-n", "4", "--seconds", "0.1", columns=columns)
-    assert done.returncode == 0, done.stderr
+def test_the_table_fits_and_says_what_auto_chose_and_progress_is_one_line_on_stderr():
+    done = run("bench", "CartPole-v1", "-n", "4", "--seconds", "0.1", columns=60)
+    assert (done.returncode, done.stderr) == (0, "measuring 4 x CartPole-v1\n")
     lines = done.stdout.splitlines()
-    assert max(map(len, lines)) <= min(columns, 80)
+    assert max(map(len, lines)) <= 60
     assert all(any(name in line for line in lines) for name in ROWS)
     assert "auto chose" in done.stdout
     assert "because" in done.stdout
 
 
-def test_progress_goes_to_stderr_and_is_one_line_where_there_is_no_terminal():
-    done = run("bench", "CartPole-v1", "-n", "2", "--seconds", "0.1")
-    assert done.stderr == "measuring 2 x CartPole-v1\n"
-
-
-def test_in_a_terminal_a_bar_shows_the_progress():
+def test_json_is_all_that_stdout_has_and_in_a_terminal_a_bar_shows_the_progress(monkeypatch, capsys):
     ours, theirs = pty.openpty()
     command = [*STRETTO, "bench", "CartPole-v1", "-n", "2", "--seconds", "0.1", "--format", "json"]
     environment = {**os.environ, "TERM": "xterm"}
@@ -61,11 +47,22 @@ def test_in_a_terminal_a_bar_shows_the_progress():
         os.close(theirs)
         shown = _read_all(ours)
         assert process.stdout is not None
-        json.loads(process.stdout.read())
+        (world,) = json.loads(process.stdout.read())["worlds"]
     os.close(ours)
     assert process.returncode == 0
     assert b"measuring 2 x CartPole-v1" in shown
     assert b"\x1b[" in shown
+    assert (world["world"], world["num_envs"]) == ("CartPole-v1", 2)
+    assert [row["name"] for row in world["rows"]] == ROWS
+    assert world["rows"][0]["ratio"] == 1.0
+    assert all(row["steps_per_second"] > 0 and row["choice"] for row in world["rows"])
+
+    # What was measured, on a wide screen.
+    measured = RaceResult(**{**world, "rows": [Row(**row) for row in world["rows"]]})
+    monkeypatch.setattr("stretto.cli.bench.race", lambda *_, **__: measured)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["bench", "CartPole-v1"]) == 0
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
 
 
 def _read_all(fd: int) -> bytes:
@@ -88,21 +85,28 @@ def _read_all(fd: int) -> bytes:
         (["bench", "--seconds", "long"], ["'long'", "stretto bench --help"]),
         (["bench", "--seconds", "0"], ["seconds", "more than 0", "got 0"]),
         (["bench", "--format", "xml"], ["'xml'", "table", "json", "stretto bench --help"]),
+        (["bench", "--format", "yaml"], ["'yaml'", "table", "json", "stretto bench --help"]),
         (["bench", "--fast"], ["--fast", "stretto bench --help"]),
         (["bench", "CartPole-v1", "Acrobot-v1"], ["Acrobot-v1", "stretto bench --help"]),
         (["banch"], ["banch", "stretto --help"]),
     ],
 )
-def test_bad_input_is_one_sentence_and_exit_code_2(arguments, told):
-    done = run(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("stretto: ")
-    assert done.stderr.count("\n") == 1
-    assert all(part in done.stderr for part in told)
+def test_bad_input_is_one_sentence_and_exit_code_2(arguments, told, capsys):
+    assert main(arguments) == 2
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert errors.startswith("stretto: ")
+    assert errors.count("\n") == 1
+    assert all(part in errors for part in told)
 
 
-def test_a_world_that_fails_is_exit_code_1(tmp_path: Path):
+def test_the_exit_code_of_bad_input_is_that_of_the_process():
+    done = run("banch")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+def test_a_world_that_fails_is_exit_code_1(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     (tmp_path / "falls_over.py").write_text(
         "import gymnasium\n"
         "from gymnasium.envs.classic_control import CartPoleEnv\n"
@@ -111,9 +115,7 @@ def test_a_world_that_fails_is_exit_code_1(tmp_path: Path):
         "        raise ArithmeticError('it fell over')\n"
         "gymnasium.register('FallsOver-v0', FallsOver)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    command = [*STRETTO, "bench", "falls_over:FallsOver-v0", "-n", "2", "--seconds", "0.1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=environment, check=False)
+    done = run("bench", "falls_over:FallsOver-v0", "-n", "2", "--seconds", "0.1")
     assert done.returncode == 1
     assert "it fell over" in done.stderr
     assert done.stdout == ""
@@ -137,15 +139,14 @@ def test_ctrl_c_ends_it_within_2_seconds_with_3_lines_at_most_and_exit_code_130(
     assert "Traceback" not in rest
 
 
-def test_the_version_is_printed():
-    done = run("--version")
-    assert (done.returncode, done.stdout) == (0, f"stretto {stretto.__version__}\n")
+def test_the_version_is_printed(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"stretto {stretto.__version__}\n"
 
 
-def test_without_a_command_the_help_is_shown():
-    done = run()
-    assert done.returncode == 0
-    assert "bench" in done.stdout
+def test_without_a_command_the_help_is_shown(capsys):
+    assert main([]) == 0
+    assert "bench" in capsys.readouterr().out
 
 
 def test_importing_stretto_imports_nothing_that_only_the_command_line_needs():

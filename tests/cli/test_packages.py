@@ -66,7 +66,7 @@ def install(tmp_path, monkeypatch):
     site.mkdir()
     before = set(sys.modules)
     monkeypatch.syspath_prepend(site)
-    monkeypatch.setenv("PYTHONPATH", str(site))
+    monkeypatch.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
     monkeypatch.chdir(tmp_path)
 
     def add(name: str, modules: dict[str, str], entry_points: str) -> None:

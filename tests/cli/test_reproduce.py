@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import struct
 import subprocess
@@ -84,7 +85,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     (tmp_path / "my weights.safetensors").write_bytes(struct.pack("<Q", 2) + b"{}")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     return tmp_path
 
 

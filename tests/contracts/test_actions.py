@@ -54,11 +54,11 @@ ACCEPTED = {
 }
 
 
+# The caller refuses them, whatever its workers are.
 @pytest.mark.parametrize("case", REFUSED)
-@pytest.mark.parametrize("options", [{"backend": "serial"}, {"backend": "process", "workers": 2}], ids=str)
-def test_it_is_refused_with_slot_rule_and_value(case, options):
+def test_it_is_refused_with_slot_rule_and_value(case):
     space, actions, words = REFUSED[case]
-    with stretto.make_vec(makes(Echo, space, 99), 2, **options) as envs:
+    with stretto.make_vec(makes(Echo, space, 99), 2, backend="serial") as envs:
         envs.reset(seed=0)
         with pytest.raises(stretto.InvalidAction, match=words):
             envs.step(actions)
@@ -100,10 +100,9 @@ REFUSED_AGENTS = {
 
 
 @pytest.mark.parametrize("case", REFUSED_AGENTS)
-@pytest.mark.parametrize("options", [{"backend": "serial"}, {"backend": "process", "workers": 2}], ids=str)
-def test_one_of_several_agents_is_refused_with_the_slot_and_the_agent(case, options):
+def test_one_of_several_agents_is_refused_with_the_slot_and_the_agent(case):
     agent, column, words = REFUSED_AGENTS[case]
-    with stretto.make_vec(BoxCrowd, 2, **options) as envs:
+    with stretto.make_vec(BoxCrowd, 2, backend="serial") as envs:
         envs.reset(seed=0)
         good = {each: envs.action_space(each).sample() for each in envs.possible_agents}
         for act in (envs.step, envs.send):

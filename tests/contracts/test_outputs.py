@@ -9,7 +9,7 @@ import pytest
 from gymnasium import spaces
 
 import stretto
-from tests.backends import OPTIONS, every_backend
+from tests.backends import OPTIONS, every_backend, here_and_elsewhere
 from tests.worlds import Crowd, Drift, Returns, makes
 
 BOX = spaces.Box(-10, 10, (2,), np.float32)
@@ -55,7 +55,7 @@ ACCEPTED = {
 }
 
 
-@every_backend
+@here_and_elsewhere
 @pytest.mark.parametrize("case", REFUSED)
 def test_it_is_refused_with_slot_rule_and_value(case, options):
     instead, words = REFUSED[case]
@@ -94,7 +94,7 @@ def test_what_a_reset_returns_is_checked_too(options):
         envs.reset(seed=0)
 
 
-@every_backend
+@here_and_elsewhere
 def test_the_part_of_a_dict_is_named(options):
     space = spaces.Dict({"eye": BOX, "ear": spaces.Tuple([BOX, spaces.Discrete(3)])})
     for observation, words in (
@@ -115,7 +115,7 @@ class ReturnsParts(Returns):
         return {"eye": np.zeros(2, np.float32), "ear": (np.zeros(2, np.float32), 0)}
 
 
-@pytest.mark.parametrize("options", [{"backend": "serial"}, {"backend": "process", "workers": 2}], ids=str)
+@here_and_elsewhere
 def test_first_looks_at_the_first_steps_always_at_all_and_off_at_none(options):
     def play(at_step, checks):
         with stretto.make_vec(makes(Returns, at_step, observation=0.5), 2, checks=checks, **options) as envs:
@@ -131,7 +131,7 @@ def test_first_looks_at_the_first_steps_always_at_all_and_off_at_none(options):
     play(1, "off")
 
 
-@every_backend
+@here_and_elsewhere
 @pytest.mark.parametrize("checks", ["first", "always", "off"])
 def test_a_missing_reward_is_refused_at_any_time(checks, options):
     with stretto.make_vec([makes(Returns, 99), makes(Returns, 20, reward=None)], 2, checks=checks, **options) as envs:
@@ -143,7 +143,7 @@ def test_a_missing_reward_is_refused_at_any_time(checks, options):
         assert refused.value.place.slot == 1
 
 
-@every_backend
+@here_and_elsewhere
 @pytest.mark.parametrize(
     ("space", "checks"),
     [(BOX, "first"), (BOX, "off"), (spaces.Discrete(3), "first")],
@@ -262,7 +262,7 @@ class BadCrowd(Crowd):
     [(0, {"observation": np.zeros(1), "action_mask": np.zeros(3)}), (0, None), (1, None), (1, np.zeros(2))],
     ids=["broadcast", "no observation", "no reward", "several rewards"],
 )
-@every_backend
+@here_and_elsewhere
 def test_what_an_agent_returns_is_refused_with_the_slot_and_the_agent(what, value, options):
     from stretto.testing import sample_actions
 

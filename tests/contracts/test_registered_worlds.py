@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 
 import gymnasium
@@ -13,6 +14,7 @@ from stretto.testing import play, sample_actions
 IDS = [name for name, spec in gymnasium.registry.items() if str(spec.entry_point or "").startswith("gymnasium.")]
 
 
+@functools.cache
 def why_it_cannot_be_built(name):
     """Build it as anybody would; return the reason if what it needs is not installed or not supported any more."""
     with warnings.catch_warnings():

@@ -12,31 +12,9 @@ from gymnasium.vector import AutoresetMode
 import stretto
 from stretto.testing import check_equals_gymnasium, check_same, play, sample_actions
 from tests.backends import every_backend
-from tests.worlds import Crowd, Echo, makes
+from tests.worlds import Crowd, Echo, Incomparable, Words, makes
 
 BOX = spaces.Box(-1, 1, (2, 3), np.float32)
-
-
-class Words(spaces.Space):
-    """A space that only its author knows, as MiniGrid's MissionSpace: no shape and no type."""
-
-    def sample(self, mask=None, probability=None):
-        return ("go", int(self.np_random.integers(10)))
-
-    def contains(self, x):
-        return isinstance(x, tuple) and len(x) == 2 and x[0] == "go"
-
-    def __eq__(self, other):
-        return isinstance(other, Words)
-
-    __hash__ = None
-
-
-class Incomparable(Words):
-    """Gymnasium refuses worlds whose spaces do not say that they are equal."""
-
-    __eq__ = object.__eq__
-    __hash__ = object.__hash__
 
 
 SPACES = {

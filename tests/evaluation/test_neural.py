@@ -28,14 +28,14 @@ def expected():
     return run(jobs=0, strategy="batched")
 
 
-@pytest.mark.parametrize("strategy", ["sequential", "threads", "processes", "adaptive"])
-def test_the_strategy_changes_nothing(strategy, expected):
-    assert run(jobs=2, parallel_policy=True, strategy=strategy) == expected
+# Where a strategy needs no other process there is none: each takes a second to import torch.
+@pytest.mark.parametrize(("strategy", "jobs"), [("sequential", 0), ("threads", 0), ("adaptive", 0), ("processes", 2)])
+def test_the_strategy_changes_nothing(strategy, jobs, expected):
+    assert run(jobs=jobs, parallel_policy=True, strategy=strategy) == expected
 
 
-@pytest.mark.parametrize("jobs", [1, 3])
-def test_the_number_of_jobs_changes_nothing(jobs, expected):
-    assert run(jobs=jobs) == expected
+def test_the_number_of_jobs_changes_nothing(expected):
+    assert run(jobs=2) == expected
 
 
 def test_it_plays_beside_others(expected):

@@ -15,12 +15,12 @@ from stretto.workers.launcher import launcher
 
 
 class Killer:
-    """Kills a worker, now and then the launcher, a random while after each call of `strike_soon`.
+    """Kills a worker, now and then the launcher (a new one takes 0.4 s), a random while after each call of `strike_soon`.
 
     The moments are drawn from `seed`; what they hit depends on the machine, and must not matter.
     """
 
-    def __init__(self, envs: Any, seed: int, longest_delay: float = 3e-3, launcher_share: float = 0.1) -> None:
+    def __init__(self, envs: Any, seed: int, longest_delay: float = 3e-3, launcher_share: float = 0.04) -> None:
         self._envs, self._random = envs, random.Random(seed)
         self._longest_delay, self._launcher_share = longest_delay, launcher_share
         self._orders: queue.SimpleQueue[float | None] = queue.SimpleQueue()

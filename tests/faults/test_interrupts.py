@@ -36,9 +36,9 @@ def as_python_has_it():
 
 @every_backend
 def test_a_step_that_is_interrupted_needs_a_reset_and_then_goes_on(options):
-    with stretto.make_vec(partial(Slow, 0.2), 4, **options) as envs:
+    with stretto.make_vec(partial(Slow, 0.05), 4, **options) as envs:
         envs.reset(seed=0)
-        timer = interrupt_after(0.3)
+        timer = interrupt_after(0.12)
         with pytest.raises(KeyboardInterrupt):
             while True:
                 envs.step(np.zeros(4, int))

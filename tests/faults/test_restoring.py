@@ -16,9 +16,8 @@ from gymnasium.vector import AutoresetMode
 
 import stretto
 from stretto.envs.history import MOST_CALLS
-from stretto.envs.slot import RECORD_EVERY
 from stretto.testing import difference, play, sample_actions
-from tests.faults.worlds import Adjustable, OwnGenerator, RaisesWhenReplayed, Unrepeatable
+from tests.faults.worlds import RECORD_EVERY, Adjustable, OwnGenerator, RaisesWhenReplayed, RecordedOften, Unrepeatable
 from tests.worlds import CountTo, Drift, Echo, GlobalDrift, ReusesItsArray, TaskWorld
 
 pytestmark = pytest.mark.timeout(60)
@@ -71,10 +70,10 @@ def test_far_into_a_run_only_the_last_episodes_are_replayed(mode, length):
     # Killed right after a point was recorded, before it, and after it.
     steps = RECORD_EVERY + 60
     when = {RECORD_EVERY - 1, RECORD_EVERY, RECORD_EVERY + 1, RECORD_EVERY + 9, steps - 1}
-    world = partial(CountTo, length)
+    world = RecordedOften(partial(CountTo, length))
     statistics = check_kills_change_nothing(world, steps, when, count=2, autoreset_mode=mode)
-    # Without points on the way it would be five times that a slot.
-    assert statistics.replayed_steps < 2 * 3 * RECORD_EVERY
+    # Without points on the way the last two deaths would take as many steps again as the first three.
+    assert statistics.replayed_steps < 2 * (3 * RECORD_EVERY + 60)
 
 
 def test_values_of_every_sort_are_restored_and_compared():
@@ -214,7 +213,7 @@ def test_calls_and_attributes_are_repeated_in_their_order():
 
 
 def test_calls_that_add_up_are_all_repeated_also_those_from_before_the_last_point_to_restore_from():
-    with stretto.make_vec(partial(Adjustable, 5), 2, **ISOLATED) as envs:
+    with stretto.make_vec(RecordedOften(partial(Adjustable, 5)), 2, **ISOLATED) as envs:
         envs.call("scale", 2.0)  # before the first reset
         envs.reset(seed=1)
         for steps in (RECORD_EVERY + 20, 20):
@@ -232,10 +231,10 @@ def test_calls_that_add_up_are_all_repeated_also_those_from_before_the_last_poin
 
 
 def test_questions_that_are_asked_at_every_step_are_not_kept_for_ever():
-    with stretto.make_vec(partial(Adjustable, 5), 2, **ISOLATED) as envs:
+    with stretto.make_vec(RecordedOften(partial(Adjustable, 5)), 2, **ISOLATED) as envs:
         envs.reset(seed=1)
         envs.set_attr("pace", 4.0)
-        for _ in range(RECORD_EVERY + 60):
+        for _ in range(MOST_CALLS + 2 * RECORD_EVERY):
             envs.call("see")
             envs.step(np.zeros(2, int))
         kill_all(envs)

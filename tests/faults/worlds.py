@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from stretto.envs import slot
 from tests.worlds import Drift, GlobalDrift, Result, Start, World
 
 
@@ -268,3 +269,22 @@ class OwnGeneratorWithKnobs(Knobs, OwnGenerator):
 
 class GlobalDriftWithKnobs(Knobs, GlobalDrift):
     pass
+
+
+RECORD_EVERY = 100
+"""After how many steps `RecordedOften` lets the next episode be a point to restore from."""
+
+
+class RecordedOften:
+    """Makes worlds of which points to restore from are recorded far more often: 2,000 steps are many on a busy machine.
+
+    Only in other processes, which are thrown away with it.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.make, self.caller = make, os.getpid()
+
+    def __call__(self) -> Any:
+        if os.getpid() != self.caller:
+            slot.RECORD_EVERY = RECORD_EVERY
+        return self.make()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pickle
 import random
+import sys
+import threading
+from types import CodeType
+from typing import Any
 
 import numpy as np
 import pytest
 
 import stretto
-from stretto.seeding import GLOBAL_GENERATORS, GlobalDraws, PrivateGenerators, SeedTree
+from stretto.seeding import GLOBAL_GENERATORS, GlobalDraws, PrivateGenerators, SeedTree, generators
 from tests.worlds import GlobalDrift
 
 TREE = SeedTree(7).child("a world")
@@ -132,3 +136,43 @@ def test_a_normal_number_that_was_held_back_and_is_taken_now_counts_as_drawn():
     draws = GlobalDraws()
     np.random.standard_normal()  # which moves no bit generator
     assert draws.names() == {"numpy"}
+
+
+class _CtrlC:
+    """Ctrl-C before the instruction number `moment` of some functions."""
+
+    def __init__(self, functions: tuple[CodeType, ...], moment: int) -> None:
+        self.functions, self.left = functions, moment
+
+    def __call__(self, frame: Any, event: str, _: Any) -> Any:
+        if frame.f_code not in self.functions:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            self.left -= 1
+            if self.left == 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self
+
+
+def test_whenever_ctrl_c_comes_other_threads_get_their_turn(monkeypatch):
+    monkeypatch.setattr(generators, "_LOOK_SECONDS", 0.002)
+    functions = (generators._next_turn.__code__, PrivateGenerators._run.__code__)
+    before = sys.gettrace()
+    for moment in range(1, 1000):
+        ctrl_c = _CtrlC(functions, moment)
+        sys.settrace(ctrl_c)
+        try:
+            PrivateGenerators(TREE, drawn=["random"], probation=0).run(nothing)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        other = threading.Thread(target=PrivateGenerators(TREE).run, args=[nothing], daemon=True)
+        other.start()
+        other.join(20)
+        assert not other.is_alive(), f"no turn after Ctrl-C at moment {moment}"
+        if ctrl_c.left > 0:
+            break
+    assert moment > 40

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from types import FrameType
@@ -54,7 +55,7 @@ def take_turn_from(thread: int) -> None:
 
 def waits_for_turn(frame: FrameType | None) -> bool:
     """Whether a thread that stands at `frame` waits for another one to give its turn back."""
-    return frame is not None and frame.f_code is _next_turn.__code__
+    return frame is not None and frame.f_code in (_next_turn.__code__, _taken_over.__code__)
 
 
 def _next_turn() -> _Turn:
@@ -66,6 +67,39 @@ def _next_turn() -> _Turn:
                 turn.owner = threading.get_ident()
                 return turn
             turn.lock.release()
+        elif not _is_used() and (taken := _taken_over(turn)) is not None:
+            return taken
+
+
+def _is_used() -> bool:
+    """Whether another thread is in a guarded call, and does not wait for its turn there."""
+    me = threading.get_ident()
+    for thread, frame in sys._current_frames().items():  # noqa: SLF001  documented, and there is no other way
+        inside: FrameType | None = None if thread == me or waits_for_turn(frame) else frame
+        while inside is not None and inside.f_code is not PrivateGenerators._run.__code__:  # noqa: SLF001  ours
+            inside = inside.f_back
+        if inside is not None:
+            return True
+    return False
+
+
+def _taken_over(turn: _Turn) -> _Turn | None:
+    """Take the place of a turn that nobody uses and nobody will give back; `None` if another thread did so.
+
+    Ctrl-C between taking a turn and using it, or before giving it back, leaves it with the main thread for ever.
+    """
+    global _turn
+    mine = _Turn()
+    mine.lock.acquire()
+    if _turn is not turn:
+        return None
+    _turn = mine  # no call since the look at it, so that no other thread came between
+    while _is_used():  # the thread that has the old one may have come in by it again
+        time.sleep(_LOOK_SECONDS / 100)
+    while turn.restores:
+        turn.restores.pop()()
+    mine.owner = threading.get_ident()
+    return mine
 
 
 # --- one generator --------------------------------------------------------------------------------------------
