@@ -15,12 +15,12 @@ import pytest
 
 import stretto
 from stretto.cli.app import main
-from stretto.evaluation.episode_worker import Staging
 from stretto.evaluation.evaluate import entries_of
 from stretto.evaluation.missions import Mission, find_missions
-from stretto.evaluation.plan import Plan
+from stretto.evaluation.plan import Plan, entries_of
 from stretto.evaluation.reproduce import reproduce
 from stretto.policies.spec import PolicySpec, parse_policy
+from stretto.rollout import TimeLimits
 
 POLICIES = '''
 import os
@@ -154,8 +154,8 @@ def test_every_choice_that_matters_is_in_the_command():
     (mission,) = find_missions(["foundry_1"], variants=["rich"], cogs=2, map_seed=3)
     spec = replace(parse_policy("class=neural,kw.seed=1"), device="cpu", deterministic=True)
     plan = Plan((mission,), entries_of([spec], mix=False), episodes=9, seed=5, max_steps=7)
-    staging = Staging("batched", action_seconds=0.25, overage_seconds=1.5, hang_seconds=20.0)
-    told = reproduce(plan, staging, mission, plan.entries[0], 8, apart=True)
+    limits = TimeLimits(action_seconds=0.25, overage_seconds=1.5, hang_seconds=20.0)
+    told = reproduce(plan, limits, mission, plan.entries[0], 8, apart=True)
     assert told == (
         "stretto eval -m foundry_1 --variant rich --cogs 2 --map-seed 3 -p class=neural,kw.seed=1 --seed 5 --steps 7 "
         "--action-timeout-ms 250.0 --overage-ms 1500.0 --hang-seconds 20.0 --device cpu --deterministic --jobs 1 --only 8"
