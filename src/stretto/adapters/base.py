@@ -81,17 +81,16 @@ class AgentRules:
         self._here: tuple[AgentId, ...] = ()
         self._expected: frozenset[AgentId] = frozenset()
 
-    def checked(
-        self,
-        here: tuple[AgentId, ...],
-        rewards: Mapping[AgentId, Any],
-        terminated: Mapping[AgentId, Any],
-        truncated: Mapping[AgentId, Any],
-    ) -> tuple[dict[AgentId, float], dict[AgentId, bool], dict[AgentId, bool]]:
-        """Return rewards and ends, as numbers and truth values; all who were `here` must have them."""
+    def expect(self, here: tuple[AgentId, ...]) -> None:
+        """Take note of who is there."""
         if here != self._here:
             self._check_known("agents", here)
             self._here, self._expected = here, frozenset(here)
+
+    def checked(
+        self, rewards: Mapping[AgentId, Any], terminated: Mapping[AgentId, Any], truncated: Mapping[AgentId, Any]
+    ) -> tuple[dict[AgentId, float], dict[AgentId, bool], dict[AgentId, bool]]:
+        """Return rewards and ends, as numbers and truth values; all who were expected must have them."""
         return self._rewards(rewards), self._flags("terminated", terminated), self._flags("truncated", truncated)
 
     def _rewards(self, values: Mapping[AgentId, Any]) -> dict[AgentId, float]:

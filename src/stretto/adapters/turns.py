@@ -56,6 +56,7 @@ class TurnAgents(NativeWorld):
             world.begin_turn()
             self._here = tuple(world.agents)
             self._waiting = iter(self._here)
+            self._rules.expect(self._here)
             if acting := self._who_acts():
                 return acting
             self._end_turn()
@@ -67,7 +68,7 @@ class TurnAgents(NativeWorld):
         end = world.end_turn()
         left = tuple(world.agents)
         last = {} if left == here else {agent: world.observe(agent) for agent in here if agent not in left}
-        given = self._rules.checked(here, end.rewards, end.terminated, end.truncated)
+        given = self._rules.checked(end.rewards, end.terminated, end.truncated)
         self._gathered.append(Outcome(last, *given, end.infos, ()))
 
     def _gathered_so_far(self) -> Outcome:
