@@ -494,12 +494,13 @@ class Timetable:
         self.agents: list[str] = []
         self._np_random = np.random.default_rng(0)
         self.looks = 0
+        self.seen, self.acted = spaces.Box(0, 1e6, (3,), np.float32), spaces.Discrete(10)
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        return spaces.Box(0, 1e6, (3,), np.float32)
+        return self.seen
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        return spaces.Discrete(10)
+        return self.acted
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         if seed is not None:
