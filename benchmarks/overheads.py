@@ -1,4 +1,4 @@
-"""What a step costs for checks that are over and a trace that is off, and what importing Stretto costs.
+"""What a step costs for checks that are over, a trace that is off and several agents; and what importing Stretto costs.
 
 Run it with: python benchmarks/overheads.py
 """
@@ -19,6 +19,9 @@ from gymnasium import spaces
 from machine import describe, load_warning
 
 import stretto
+from stretto.adapters.agents import as_agents
+from stretto.adapters.blocks import as_env
+from stretto.games.foundry import Foundry
 
 NUM_ENVS = 256
 ROUNDS = 41
@@ -80,6 +83,68 @@ def checks_microseconds() -> tuple[float, float]:
     return median(differences), (ordered[-quarter - 1] - ordered[quarter]) / 2
 
 
+class Nobody:
+    """A parallel environment, or a game in turns, that does nothing: agents see what those of Foundry see."""
+
+    render_mode = None
+    metadata: dict[str, Any] = {}  # noqa: RUF012  as PettingZoo spells it
+
+    def __init__(self, agents: int) -> None:
+        game = Foundry(agents)
+        self.possible_agents = self.agents = game.possible_agents
+        self.observation_space, self.action_space = game.observation_space, game.action_space
+        game.reset(seed=0)
+        self._seen = {agent: game.observe(agent) for agent in self.agents}
+        self._infos: dict[str, Any] = {agent: {} for agent in self.agents}
+        self._end = game.end_turn()
+        self._given = self._seen, self._end.rewards, self._end.terminated, self._end.truncated, self._infos
+
+    def close(self) -> None:
+        pass
+
+
+class NobodyAtOnce(Nobody):
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return self._seen, self._infos
+
+    def step(self, actions: Any) -> Any:
+        return self._given
+
+
+class NobodyInTurns(Nobody):
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        pass
+
+    def begin_turn(self) -> None:
+        pass
+
+    def can_act(self, agent: str) -> bool:
+        return True
+
+    def observe(self, agent: str) -> Any:
+        return self._seen[agent]
+
+    def act(self, agent: str, action: Any) -> None:
+        pass
+
+    def end_turn(self) -> Any:
+        return self._end
+
+    def render(self) -> None:
+        pass
+
+
+def agents_microseconds(kind: type[Nobody], agents: int) -> tuple[float, float]:
+    """Return what a step costs by agent, as evaluations have it, and laid out in blocks, as vector environments do."""
+    world, env = as_agents(kind(agents)), as_env(kind(agents))
+    actions, blocks = dict.fromkeys(world.spec().agents, 0), (np.zeros(agents, np.int64),)
+    world.reset(0)
+    env.reset(seed=0)
+    steps = (lambda: world.step(actions)), (lambda: env.step(blocks))
+    by_agent, laid_out = (min(timeit.repeat(step, number=500, repeat=60)) / 500 * 1e6 for step in steps)
+    return by_agent, laid_out
+
+
 def trace_microseconds() -> float:
     """Return what a trace that is off costs a step of all environments: the statements that ask for it, alone.
 
@@ -121,6 +186,12 @@ def main() -> None:
     print(f"an idle trace, if there is one environment        {traced:8.3f}")
     print(f"an idle trace, if there are 64                    {traced / 64:8.3f}")
     print(f"{verdict(together < MOST_STEP_MICROSECONDS)} together {together:.3f} < {MOST_STEP_MICROSECONDS} µs")
+    print("\na step of one environment with several agents     by agent   in blocks, µs")
+    for kind, told in ((NobodyAtOnce, "a parallel environment"), (NobodyInTurns, "a game in turns")):
+        for agents in (4, 8):
+            by_agent, laid_out = agents_microseconds(kind, agents)
+            print(f"{told} of {agents} that does nothing".ljust(48), f"{by_agent:9.1f} {laid_out:11.1f}")
+    print()
     seconds, heavy = import_seconds()
     print(
         f"{verdict(seconds < MOST_IMPORT_SECONDS)} import stretto takes {seconds:.3f} s beyond numpy and gymnasium, "

@@ -17,6 +17,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from stretto.core import TurnEnd
+
 Start = tuple[Any, dict[str, Any]]
 Result = tuple[Any, float, bool, bool, dict[str, Any]]
 
@@ -492,6 +494,68 @@ class Crowd:
 
     def render(self) -> Any:
         return np.full((2, 2, 3), self.steps, np.uint8)
+
+    def close(self) -> None:
+        pass
+
+
+class Timetable:
+    """A `TurnWorld` of agents a, b and c that follows a table: a row a turn, who can act in it, and who ends with it.
+
+    "ab-c" is a turn in which a and b can act, and after which c is gone. Turn number t gives everybody who is there 2**t,
+    so that a sum tells which turns it is of, and 100 times what it did. An agent observes the turn, how many have acted in
+    it, and how many in all. After b has acted, c cannot act in that turn.
+    """
+
+    possible_agents = ("a", "b", "c")
+    metadata: dict[str, Any] = {"name": "timetable"}  # noqa: RUF012  as PettingZoo spells it
+    render_mode = None
+
+    def __init__(self, table: str) -> None:
+        self.rows = [(row.partition("-")[0], row.partition("-")[2]) for row in table.split()]
+        self.agents: list[str] = []
+        self._np_random = np.random.default_rng(0)
+        self.looks = 0
+        self.seen, self.acted = spaces.Box(0, 1e6, (3,), np.float32), spaces.Discrete(10)
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        return self.seen
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return self.acted
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
+        if seed is not None:
+            self._np_random = np.random.default_rng(seed)
+        self.agents = list(self.possible_agents)
+        self.turn, self.acts, self.done = -1, 0, {}
+
+    def begin_turn(self) -> None:
+        self.turn += 1
+        self.done: dict[str, int] = {}
+
+    def can_act(self, agent: str) -> bool:
+        return agent in self.rows[self.turn][0] and agent in self.agents and not (agent == "c" and "b" in self.done)
+
+    def observe(self, agent: str) -> Any:
+        self.looks += 1
+        return np.array([self.turn, len(self.done), self.acts], np.float32)
+
+    def act(self, agent: str, action: Any) -> None:
+        assert agent not in self.done
+        self.done[agent] = int(action)
+        self.acts += 1
+
+    def end_turn(self) -> TurnEnd:
+        here, ends = list(self.agents), self.rows[self.turn][1]
+        self.agents = [agent for agent in here if agent not in ends]
+        rewards = {agent: 2.0**self.turn + 100 * self.done.get(agent, 0) for agent in here}
+        flags = {agent: agent in ends for agent in here}
+        infos = {agent: {f"turn {self.turn}": self.turn} for agent in here}
+        return TurnEnd(rewards, flags, dict.fromkeys(here, False), infos)
+
+    def render(self) -> Any:
+        return None
 
     def close(self) -> None:
         pass

@@ -15,7 +15,6 @@ import pytest
 
 import stretto
 from stretto.cli.app import main
-from stretto.evaluation.evaluate import entries_of
 from stretto.evaluation.missions import Mission, find_missions
 from stretto.evaluation.plan import Plan, entries_of
 from stretto.evaluation.reproduce import reproduce

@@ -23,27 +23,30 @@ class ParallelAgents(NativeWorld):
         keywords = {name: value for name, value in (("seed", seed), ("options", options)) if value is not None}
         observations, infos = self.native.reset(**keywords)
         acting = tuple(self.native.agents)
-        return Outcome(_seen(observations, acting, ()), {}, {}, {}, _by_agent(infos), acting)
+        return Outcome(self._seen(observations, acting, ()), {}, {}, {}, _by_agent(infos), acting)
 
     def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
-        env, here = self.native, tuple(self.native.agents)
-        observations, *given, infos = env.step(actions_of(here, actions))
-        rewards, terminated, truncated = self._rules.checked(here, *given)
-        acting = tuple(env.agents)
+        here = tuple(self.native.agents)
+        self._rules.expect(here)
+        observations, *given, infos = self.native.step(actions_of(here, actions))
+        rewards, terminated, truncated = self._rules.checked(*given)
+        acting = tuple(self.native.agents)
         ended = () if acting == here else [agent for agent in here if terminated[agent] or truncated[agent]]
-        return Outcome(_seen(observations, acting, ended), rewards, terminated, truncated, _by_agent(infos), acting)
+        return Outcome(
+            self._seen(observations, acting, ended), rewards, terminated, truncated, _by_agent(infos), acting
+        )
 
-
-def _seen(
-    observations: Mapping[AgentId, Observation], acting: Sequence[AgentId], ended: Sequence[AgentId]
-) -> Mapping[AgentId, Observation]:
-    """Return what those see who are left and those who just ended; some environments go on to show the dead."""
-    for agent in acting:
-        if agent not in observations:
-            refuse(agent, "must be observed as long as it lives", sorted(observations))
-    if len(observations) == len(acting):
-        return observations
-    return {agent: seen for agent, seen in observations.items() if agent in acting or agent in ended}
+    def _seen(
+        self, observations: Mapping[AgentId, Observation], acting: tuple[AgentId, ...], ended: Sequence[AgentId]
+    ) -> Mapping[AgentId, Observation]:
+        """Return what those see who are left and those who just ended; some environments go on to show the dead."""
+        self._rules.expect(acting)
+        for agent in acting:
+            if agent not in observations:
+                refuse(agent, "must be observed as long as it lives", sorted(observations))
+        if len(observations) == len(acting):
+            return observations
+        return {agent: seen for agent, seen in observations.items() if agent in acting or agent in ended}
 
 
 def _by_agent(infos: Any) -> dict[AgentId, dict[str, Any]]:

@@ -38,7 +38,7 @@ class TurnAgents(NativeWorld):
         for agent, action in actions_of(self._acting, actions).items():
             if world.can_act(agent):
                 world.act(agent, action)
-        acting = self._who_acts()
+        acting = self._who_acts() if self._sequential else ()
         if acting:
             self._gathered.append(_nothing(self._here))
         else:
@@ -47,7 +47,7 @@ class TurnAgents(NativeWorld):
         return self._told(self._gathered_so_far(), acting)
 
     def _who_acts(self) -> tuple[AgentId, ...]:
-        """Return who acts next in this turn: all who can, or just the first of them; nobody at its end."""
+        """Return who acts next in this turn: all who can, or just the first of them; nobody if it is at its end."""
         able = filter(self._world.can_act, self._waiting)
         return tuple(islice(able, 1) if self._sequential else able)
 
@@ -58,6 +58,7 @@ class TurnAgents(NativeWorld):
             world.begin_turn()
             self._here = tuple(world.agents)
             self._waiting = iter(self._here)
+            self._rules.expect(self._here)
             if acting := self._who_acts():
                 return acting
             self._end_turn()
@@ -69,18 +70,21 @@ class TurnAgents(NativeWorld):
         end = world.end_turn()
         left = tuple(world.agents)
         last = {} if left == here else {agent: world.observe(agent) for agent in here if agent not in left}
-        given = self._rules.checked(here, end.rewards, end.terminated, end.truncated)
+        given = self._rules.checked(end.rewards, end.terminated, end.truncated)
         self._gathered.append(Outcome(last, *given, end.infos, ()))
 
     def _gathered_so_far(self) -> Outcome:
         """Return what turns have given since it was last told."""
-        gathered, self._gathered = self._gathered, []
-        return functools.reduce(_merged, gathered) if gathered else _nothing(())
+        given = functools.reduce(_merged, self._gathered) if self._gathered else _nothing(())
+        self._gathered.clear()
+        return given
 
     def _told(self, given: Outcome, acting: tuple[AgentId, ...]) -> Outcome:
         """Return what was given, with what everybody sees now who is left."""
         world = self._world
-        seen = {**given.observations, **{agent: world.observe(agent) for agent in acting}}
+        seen = {agent: world.observe(agent) for agent in acting}
+        if given.observations:
+            seen = {**given.observations, **seen}
         self._unseen.clear()
         if len(acting) < len(world.agents):
             self._unseen = [agent for agent in world.agents if agent not in acting]
