@@ -15,8 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stretto.checkpoint import atomic_write
-
 Span = tuple[str, int, int, int, int]
 """Name, start and duration in nanoseconds, process id, thread id."""
 
@@ -41,6 +39,8 @@ class Trace:
         events += [
             {"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}} for pid, name in self.names.items()
         ]
+        from stretto.checkpoint import atomic_write  # here, so that what is traced everywhere rests on nothing
+
         atomic_write(path, json.dumps({"traceEvents": events}))
 
 

@@ -24,10 +24,9 @@ from stretto.envs import make
 from stretto.workers.arena import Arena
 from stretto.workers.backends import BACKENDS, Backend
 from stretto.workers.base import Abandoned, Failure, Port, Reply, Service, Start, Worker, _Host
-from stretto.workers.control import DONE, MAIL, MESSAGE, NO_BELL, POSITION, RING, Bell, control_bytes
+from stretto.workers.control import DONE, MAIL, MESSAGE, NO_BELL, POSITION, RING, Bell, Clock, control_bytes
 from stretto.workers.mail import LocalMail, _load, dump
 from stretto.workers.output import _Forwarder
-from stretto.workers.waiting import Clock
 
 STACK_SECONDS = 0.1
 """How long a fake worker takes to say where its code stands: what is late may be there meanwhile."""

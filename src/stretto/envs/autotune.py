@@ -13,8 +13,8 @@ from stretto.errors import UsageError
 from stretto.measure import Timing, time_calls
 from stretto.seeding import PrivateGenerators, SeedTree
 from stretto.spaces import SpaceLayout
-from stretto.workers.backends import PROCESS, SERIAL, THREAD, Backend
-from stretto.workers.base import Port
+from stretto.workers.backends import PROCESS, SERIAL, THREAD
+from stretto.workers.base import Backend, Port
 from stretto.workers.requests import sender
 from stretto.workers.supervisor import Supervisor
 

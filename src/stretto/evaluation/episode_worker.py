@@ -25,8 +25,7 @@ from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
 from stretto.rollout import FORFEIT, EpisodePlan, rollout
 from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws, PrivateGenerators, SeedTree
-from stretto.workers.backends import Backend
-from stretto.workers.base import Port, Start
+from stretto.workers.base import Backend, Port, Start
 from stretto.workers.supervisor import Supervisor
 
 __calls_user_code__ = True

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from stretto.errors import Place, UsageError, WorkerDied, WorldHung
-from stretto.evaluation.episode_worker import MARGIN_SECONDS, Look, PlayTask
+from stretto.evaluation.episode_worker import LOADING_SECONDS, MARGIN_SECONDS, Look, PlayTask, Ready
 from stretto.evaluation.episodes import Played, Trouble, how_lost, trouble_of
 from stretto.evaluation.plan import Facts, Plan, Staging, Task
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord, finite
@@ -33,7 +33,8 @@ class Scheduler:
         on_episode: Callable[[EpisodeRecord], None],
         staging: Staging | None = None,
     ) -> None:
-        self._plan, self._queue, self._on_episode = plan, TaskQueue(supervisor), on_episode
+        self._plan, self._on_episode = plan, on_episode
+        self._queue = TaskQueue(supervisor, Ready(), LOADING_SECONDS)
         self._staging = staging or Staging()
         self.records: dict[tuple[int, int, int], EpisodeRecord] = {}
         self.moments: dict[tuple[int, int, int], list[dict[str, tuple[int, int, float]]]] = {}

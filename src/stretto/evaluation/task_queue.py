@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from stretto.evaluation.episode_worker import LOADING_SECONDS, Ready
 from stretto.workers.requests import Request, Seat, sender
 from stretto.workers.supervisor import Supervisor
 
@@ -17,10 +16,13 @@ _MOST_STARTS = 10
 
 
 class TaskQueue:
-    """Workers that are made ready before they are given anything: a new process may take longer than any step."""
+    """Workers that are made ready before they are given anything: a new process may take longer than any step.
 
-    def __init__(self, supervisor: Supervisor) -> None:
-        self._supervisor = supervisor
+    They are ready when they have answered the `first` message, which may take `first_seconds`.
+    """
+
+    def __init__(self, supervisor: Supervisor, first: object, first_seconds: float) -> None:
+        self._supervisor, self._first, self._first_seconds = supervisor, first, first_seconds
         self._new = {seat.index for seat in supervisor.seats}
         self._died = 0
 
@@ -46,7 +48,7 @@ class TaskQueue:
             idle = [seat for seat in seats if seat.index not in given and seat.index not in starting]
             for seat in idle[: len(waiting) - len(starting)]:
                 if seat.index in self._new:
-                    starting[seat.index] = self._ask(seat, Ready(), "getting ready", LOADING_SECONDS)
+                    starting[seat.index] = self._ask(seat, self._first, "getting ready", self._first_seconds)
                 else:
                     thing = waiting.popleft()
                     given[seat.index] = self._ask(seat, *message(thing)), thing

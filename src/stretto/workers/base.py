@@ -11,12 +11,11 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from stretto import trace
 from stretto.errors import Place, WorldFailed
-from stretto.workers.arena import Arena
 from stretto.workers.control import (
     BEAT,
     CALLER_ASLEEP,
@@ -33,9 +32,13 @@ from stretto.workers.control import (
     TRACING,
     WORKER_ASLEEP,
     Bell,
+    Clock,
     fence,
 )
 from stretto.workers.mail import Mail, Sent, dump
+
+if TYPE_CHECKING:
+    from stretto.workers.arena import Arena
 
 
 class Service(Protocol):
@@ -408,3 +411,25 @@ class Worker:
 
     def close(self, timeout: float) -> None:
         """End it in order, and at once if that takes longer than `timeout` seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A row of the table. `start` makes a worker elsewhere, and is `None` where there is no elsewhere.
+
+    `pickles`: what goes there must be picklable. `shares_memory`: the caller and its workers see the same arrays.
+    `killable`: a worker that hangs can be ended, and dies without its caller. `caller_works`: whether the caller may be
+    one of the workers. Threads leave it free to see that one of them hangs: their worlds take turns with the global
+    generators, and so could keep the caller from ever looking. `clock` is what the caller waits by.
+    """
+
+    name: str
+    start: Callable[..., Worker] | None
+    pickles: bool = False
+    shares_memory: bool = True
+    killable: bool = False
+    caller_works: bool = True
+    clock: Clock = field(default_factory=Clock)
+
+    def __str__(self) -> str:
+        return self.name

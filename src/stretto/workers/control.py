@@ -1,4 +1,4 @@
-"""The words of memory through which a caller and a worker tell each other how far they are, and the bell.
+"""The words of memory through which a caller and a worker tell each other how far they are; the bell, and the clock.
 
 One writer a word: the caller writes the first line of words and the ring, the worker the lines between (two, because
 the caller looks at the first of them again and again while the worker writes its position into the other). Requests are
@@ -26,7 +26,9 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import select
 import threading
+import time
 
 HEAD, CALLER_ASLEEP, TRACING, LEARNED = 0, 1, 2, 3
 DONE, WORKER_ASLEEP, MAIL, NOTE = 8, 9, 10, 11
@@ -103,3 +105,13 @@ class Bell:
 
 NO_BELL = Bell(-1, -1)
 """For whoever has nobody to wake."""
+
+
+class Clock:
+    """The time, and sleeping; tests have one that sleeps in no time."""
+
+    now = staticmethod(time.monotonic)
+
+    def poll(self, poller: select.poll, seconds: float) -> list[tuple[int, int]]:
+        """Sleep until a descriptor is ready or `seconds` have passed; return what is ready."""
+        return poller.poll(seconds * 1000)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import logging
 import os
 import select
 import signal
@@ -81,6 +82,13 @@ class Surroundings:
     log_levels: dict[str, int]
     spin_seconds: float
     cores: int
+
+
+def log_levels() -> dict[str, int]:
+    """Return the levels that loggers of this process were given; the root's name is empty."""
+    named = logging.root.manager.loggerDict
+    levels = {name: logger.level for name, logger in list(named.items()) if isinstance(logger, logging.Logger)}
+    return {"": logging.root.level, **{name: level for name, level in levels.items() if level}}
 
 
 class Launcher:

@@ -101,13 +101,6 @@ def _send(port: Port, kind: str, content: Any, slot: int | None) -> None:
         port.send(Output(kind, content, slot, port.serving))
 
 
-def log_levels() -> dict[str, int]:
-    """Return the levels that loggers of this process were given; the root's name is empty."""
-    named = logging.root.manager.loggerDict
-    levels = {name: logger.level for name, logger in list(named.items()) if isinstance(logger, logging.Logger)}
-    return {"": logging.root.level, **{name: level for name, level in levels.items() if level}}
-
-
 def forward_output(port: Port, levels: Mapping[str, int]) -> Callable[[], None]:
     """Send all output of this worker through `port` from now on; return what sends lines that were not ended."""
     out, err = _Forwarder(port, "stdout", sys.stdout), _Forwarder(port, "stderr", sys.stderr)

@@ -19,9 +19,8 @@ from stretto.errors import UsageError
 from stretto.workers.arena import Arena, anonymous_file, reserve
 from stretto.workers.base import Port, Service, Start, Worker
 from stretto.workers.control import MAIL, MESSAGE, Bell, control_bytes
-from stretto.workers.launcher import STACK_SIGNAL, Descriptors, Surroundings, launcher
+from stretto.workers.launcher import STACK_SIGNAL, Descriptors, Surroundings, launcher, log_levels
 from stretto.workers.mail import CallerMail, dump
-from stretto.workers.output import log_levels
 from stretto.workers.resources import resources
 
 _LAUNCH_SECONDS = 60.0  # for the launcher itself, which imports numpy and gymnasium first; worlds have their own limit

@@ -17,8 +17,7 @@ from stretto.budget import NativeThreads
 from stretto.errors import Place, StrettoError, WorkerDied, WorldHung
 from stretto.workers import watchdog
 from stretto.workers.arena import Arena
-from stretto.workers.backends import Backend
-from stretto.workers.base import Failure, Output, Reply, Spans, Worker
+from stretto.workers.base import Backend, Failure, Output, Reply, Spans, Worker
 from stretto.workers.control import DONE, MAIL, NOTE, NOTE_BITS, PLAIN_STORES_PUBLISH, Bell
 from stretto.workers.inline import InlineWorker
 from stretto.workers.mail import Unreadable

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from stretto.workers.base import Port, Worker
-from stretto.workers.control import HEAD, PLAIN_STORES_PUBLISH, WORKER_ASLEEP, Bell, fence
+from stretto.workers.control import HEAD, PLAIN_STORES_PUBLISH, WORKER_ASLEEP, Bell, Clock, fence
 from stretto.workers.mail import Disconnected
 
 SPIN_SHARE, LONGEST_SPIN_SECONDS = 0.25, 5e-3
@@ -30,16 +30,6 @@ LONGEST_SLEEP_SECONDS = 0.25
 
 _LIFE_CHECK_SECONDS = 0.05
 """How often lives are looked at on systems whose processes have no handle to wait on."""
-
-
-class Clock:
-    """The time, and sleeping; tests have one that sleeps in no time."""
-
-    now = staticmethod(time.monotonic)
-
-    def poll(self, poller: select.poll, seconds: float) -> list[tuple[int, int]]:
-        """Sleep until a descriptor is ready or `seconds` have passed; return what is ready."""
-        return poller.poll(seconds * 1000)
 
 
 class Waiter:
