@@ -7,9 +7,9 @@ from gymnasium.vector import AutoresetMode
 
 from stretto.budget import CpuBudget
 from stretto.core import AgentPolicy, MultiAgentPolicy, NextEpisode, TurnEnd, TurnWorld, WorldSpec
-from stretto.envs.counters import Statistics
 from stretto.envs.make import make_vec
 from stretto.envs.multiagent import AgentBatch, MultiAgentReady, MultiAgentStep, MultiAgentVectorEnv
+from stretto.envs.slots import Statistics
 from stretto.envs.vector import ReadyResult, StepResult, VectorEnv
 from stretto.errors import (
     ClosedError,

@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from stretto.actions import complaint
 from stretto.core import Action, AgentId, AgentWorlds, NextEpisode, Outcome, own_copy
 from stretto.errors import InvalidAction, PolicyError, PolicyLost, PolicyOverdue, WorkerDied, WorldHung
 from stretto.policies.actors import AgentEpisode, Question
-from stretto.policies.legal import complaint
 from stretto.policies.runners import Runner
 from stretto.seeding import SeedTree
 

@@ -12,8 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import stretto
-from stretto.envs.arrays import INFO_BYTES
-from stretto.envs.info_buffer import InfoBuffer
+from stretto.envs.arrays import INFO_BYTES, InfoBuffer
 from stretto.envs.infos import Table, merge, pack
 from stretto.errors import InvalidOutput
 from stretto.testing import check_same

@@ -8,9 +8,8 @@ from typing import Any, Self
 
 from stretto.core import NextEpisode
 from stretto.envs import messages
-from stretto.envs.counters import Statistics
 from stretto.envs.engine import Engine
-from stretto.envs.state import TaskSource
+from stretto.envs.slots import Statistics, TaskSource
 from stretto.errors import UsageError
 
 

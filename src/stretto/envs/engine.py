@@ -18,11 +18,11 @@ from stretto.envs.arrays import STEP_ALL, Buffers, step_one
 from stretto.envs.infos import InfoJoin, Infos, merge
 from stretto.envs.messages import Extras
 from stretto.envs.recovery import Recovery
-from stretto.envs.single_user import SingleUser
-from stretto.envs.state import Options, SlotState, TaskSource
+from stretto.envs.slots import Options, SlotState, TaskSource
 from stretto.errors import ClosedError, ResetNeeded, UsageError
 from stretto.spaces import Array
 from stretto.workers.requests import Issue, Request, sender, signaller
+from stretto.workers.single_user import SingleUser
 from stretto.workers.supervisor import Supervisor
 
 _NOT_RESET = "it was not reset yet"

@@ -10,10 +10,9 @@ import numpy as np
 
 from stretto.core import NextEpisode
 from stretto.envs import messages
-from stretto.envs.arrays import BUFFERS, Buffers, Rows, array_shapes
-from stretto.envs.blame import BlamingMail, parts_of, unpicklable
+from stretto.envs.arrays import BUFFERS, Buffers, InfoBuffer, Rows, array_shapes
+from stretto.envs.checks import BlamingMail, parts_of, unpicklable
 from stretto.envs.group import EnvGroup
-from stretto.envs.info_buffer import InfoBuffer
 from stretto.envs.infos import Table
 from stretto.envs.messages import Attach, Built, Extras, ResetSlot, Restored, SlotPlan
 from stretto.envs.slot import GroupSettings, Maker

@@ -24,7 +24,7 @@ from stretto.envs.messages import Attach, Built, Describe
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.recovery import Limits, Recovery
 from stretto.envs.slot import GroupSettings, Maker
-from stretto.envs.state import SlotState, TaskSource
+from stretto.envs.slots import SlotState, TaskSource
 from stretto.envs.vector import VectorEnv
 from stretto.errors import FewerWorkers, InvalidLayout, InvalidSpace, ResourceError, UsageError, user_stacklevel
 from stretto.spaces import SpaceLayout, same_space

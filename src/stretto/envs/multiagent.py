@@ -12,14 +12,14 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
+from stretto.actions import ActionGate
 from stretto.adapters.blocks import AgentKind
 from stretto.envs import messages
-from stretto.envs.actions import ActionGate
 from stretto.envs.arrays import copiers
 from stretto.envs.calls import WorldCalls
 from stretto.envs.engine import Engine
 from stretto.envs.messages import Built
-from stretto.envs.state import Options
+from stretto.envs.slots import Options
 from stretto.envs.vector import chosen_slots, slot_seeds
 from stretto.errors import InvalidAction
 from stretto.spaces import FIXED, Array, SpaceLayout

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from stretto.envs.info_buffer import InfoBuffer
+from stretto.envs.arrays import InfoBuffer
 from stretto.envs.messages import Attach, Extras, Restore, Restored
-from stretto.envs.state import SlotState
+from stretto.envs.slots import SlotState
 from stretto.errors import FewerWorkers, Place, StrettoError, WorldHung, user_stacklevel
 from stretto.workers import watchdog
 from stretto.workers.base import Worker

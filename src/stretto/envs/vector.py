@@ -14,13 +14,13 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from stretto import trace
-from stretto.envs.actions import ActionGate
+from stretto.actions import ActionGate
 from stretto.envs.arrays import copiers
 from stretto.envs.calls import WorldCalls
 from stretto.envs.engine import Engine
 from stretto.envs.infos import by_slot
 from stretto.envs.messages import Built
-from stretto.envs.state import Options
+from stretto.envs.slots import Options
 from stretto.errors import UsageError
 from stretto.spaces import Array
 

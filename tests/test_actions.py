@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 
 import stretto
-from stretto.policies.legal import complaint
+from stretto.actions import complaint
 
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 MANY = spaces.MultiDiscrete([3, 4])
