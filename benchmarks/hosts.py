@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Any, Self
 
 import psutil
@@ -25,10 +26,16 @@ class HostFailed(Exception):
 class Host:
     """The benchmark's end. Use as a context manager."""
 
-    def __init__(self, contestant: str, world: str, num_envs: int) -> None:
+    def __init__(self, contestant: str, world: str, num_envs: int, checkout: Path | None = None) -> None:
+        """Start a contestant, of another checkout if one is given."""
+        script, environment = __file__, dict(os.environ)
+        if checkout is not None:
+            script = str(checkout / "benchmarks" / Path(__file__).name)
+            environment["PYTHONPATH"] = str(checkout / "src")
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed in `close`
         self._process = subprocess.Popen(
-            [sys.executable, __file__, contestant, world, str(num_envs)],
+            [sys.executable, script, contestant, world, str(num_envs)],
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

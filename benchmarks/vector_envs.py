@@ -30,6 +30,9 @@ from worlds import WORLDS
 
 from stretto.budget import available_cores
 
+BEFORE = ", before"
+"""How the names of contestants end that run in the other checkout."""
+
 WORK_SECONDS = (0.0, 200e-6)
 IDLE_SHARE, LEAST_IDLE_TURNS = 0.88, 5
 WARM_UP_SECONDS = 1.0
@@ -173,7 +176,8 @@ def _build(
 ) -> tuple[dict[str, Host], list[Skipped], dict[str, str]]:
     hosts, skipped, choices = {}, [], {}
     for name in names:
-        host = stack.enter_context(Host(name, world, options.num_envs))
+        checkout = options.before if name.endswith(BEFORE) else None
+        host = stack.enter_context(Host(name.removesuffix(BEFORE), world, options.num_envs, checkout))
         began = time.monotonic()
         try:
             choice = host.build(options.build_seconds).get("choice")
@@ -264,6 +268,18 @@ def print_bars(cells: list[Cell], num_envs: int) -> bool:
     return met_all
 
 
+def print_beside(cells: list[Cell]) -> None:
+    """Print how fast this checkout is beside the other one, if there is one: medians of the ratios of rounds."""
+    by_key = {(cell.world, cell.contestant, cell.work_seconds): cell for cell in cells}
+    for (world, name, work), cell in by_key.items():
+        before = by_key.get((world, name + BEFORE, work))
+        if before is not None:
+            pairs = zip(cell.ratios, before.ratios, strict=False)
+            ratio = median(ours / theirs for ours, theirs in pairs)
+            best = cell.at_best / before.at_best
+            print(f"{name} on {world}, {work * 1e6:.0f} µs of work: {ratio:.3f} of before, at best {best:.3f}")
+
+
 def present(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     """Return the worlds and contestants that were asked for and are installed; say how to install the others."""
     missing = set()
@@ -278,6 +294,8 @@ def present(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     names = [name for name in options.contestants if installed(ENTRIES[name].package)]
     if missing:
         say(f"not installed, and left out: {', '.join(sorted(missing))}; to have them: {INSTALL}")
+    if options.before is not None:
+        names += [name + BEFORE for name in names if ENTRIES[name].package == "stretto"]
     return worlds, [PLAIN, *(name for name in names if name != PLAIN)]
 
 
@@ -298,6 +316,7 @@ def parse() -> argparse.Namespace:
     add("--contestants", choices=list(ENTRIES), default=list(ENTRIES), help=", ".join(ENTRIES), **names)
     add("--build-seconds", type=float, default=90.0, help="who is not ready by then is left out (default: 90)")
     add("--patience", type=float, default=10.0, help="who is so many seconds late is out (default: 10)")
+    add("--before", type=Path, metavar="FOLDER", help="another checkout, whose Stretto runs beside this one")
     add("--json", type=Path, metavar="FILE", help="also write every single figure here")
     return parser.parse_args()
 
@@ -319,6 +338,7 @@ def main() -> None:
             print(f"no figure for {one.contestant} on {world}: {one.reason}")
         if AUTO in outcome.choices:
             print(f"auto on {world}: {outcome.choices[AUTO]}")
+    print_beside(cells)
     met = print_bars(cells, options.num_envs)
     busy = max((outcome.busy_cores for outcome in outcomes.values()), default=0.0)
     noisy = "; figures are noisy, and low: do not trust them" if busy > 0.1 * cores else ""

@@ -1,13 +1,18 @@
-"""The loop that plays: what an agent is charged for its time, to the second."""
+"""The loop that plays: who takes which episode, and what an agent is charged for its time, to the second."""
 
 from __future__ import annotations
 
 import pytest
 
 from stretto.adapters.agents import as_agents
+from stretto.adapters.local import LocalWorlds
+from stretto.evaluation.episodes import play
 from stretto.games.foundry import Foundry
-from stretto.policies.actors import Decision
-from stretto.rollout import Deadline, EpisodePlan, play
+from stretto.policies.actors import Decision, PolicyPlan
+from stretto.policies.runners import InPlace
+from stretto.policies.spec import PolicySpec
+from stretto.rollout import FORFEIT, EpisodePlan, TimeLimits, rollout
+from tests.worlds import CountTo, Drift
 
 
 class Clocked:
@@ -34,25 +39,26 @@ class Clocked:
         pass
 
 
-def played(runner, steps, **limits):
-    world = as_agents(Foundry(2))
+def played(runner, steps, default_action=FORFEIT, **limits):
+    worlds = LocalWorlds(lambda _: as_agents(Foundry(2)), 1)
     plan = EpisodePlan(0, 1, {"cog_0": 0, "cog_1": 0})
-    (one,) = play([world], runner, [plan], max_steps=steps, deadline=Deadline(**limits))
-    world.close()
-    return one
+    run = rollout(worlds, runner, [plan], max_steps=steps, limits=TimeLimits(**limits), default_action=default_action)
+    found = play(worlds, run)
+    worlds.close()
+    return found[0]
 
 
 def test_each_agent_has_a_bank_of_its_own_and_pays_only_what_exceeds_its_time():
     # cog_0 exceeds its second by 1 and 2, which empties the bank of 3, and then by 0.5; cog_1 by 2 and 1.
     runner = Clocked((2, 1), (1, 1), (3, 3), (1, 1), (1.5, 2))
-    one = played(runner, 5, action_seconds=1.0, overage_seconds=3.0, has_default=True, default_action=0)
+    one = played(runner, 5, action_seconds=1.0, overage_seconds=3.0, default_action=0)
     assert one.overdue == {"cog_0": 1}
     assert (one.steps, one.trouble) == (5, None)
 
 
 def test_once_the_bank_is_empty_every_late_step_counts():
     runner = Clocked((5, 1), (2, 1), (1, 1), (1.01, 1))
-    one = played(runner, 4, action_seconds=1.0, overage_seconds=3.0, has_default=True, default_action=0)
+    one = played(runner, 4, action_seconds=1.0, overage_seconds=3.0, default_action=0)
     assert one.overdue == {"cog_0": 3}
 
 
@@ -82,3 +88,69 @@ def test_a_policy_is_ended_only_when_it_hangs_and_not_when_it_is_merely_late(lim
     runner = Clocked((0, 0))
     played(runner, 1, **limits)
     assert runner.limits == {expected}
+
+
+# ---- slots and episodes ----
+
+
+def doing_nothing(worlds):
+    return InPlace([PolicyPlan(PolicySpec.of("noop"))], worlds.spec, batched=True)
+
+
+def test_a_free_slot_takes_the_next_episode_and_all_are_played_once():
+    worlds = LocalWorlds(lambda slot: as_agents(CountTo(limit=2 + slot)), 3)
+    plans = [EpisodePlan(number, 10 + number, {"agent_0": 0}) for number in range(7)]
+    begun, over, together = {}, [], []
+    for steps in rollout(worlds, doing_nothing(worlds), plans):
+        together.append([step.slot for step in steps])
+        for step in steps:
+            if not step.actions:
+                begun[step.plan.episode] = step.slot
+            if step.over:
+                over.append((step.plan.episode, step.steps))
+    worlds.close()
+    assert list(begun) == list(range(7))
+    assert sorted(over) == [(number, 2 + begun[number]) for number in range(7)]
+    assert together[:3] == [[0, 1, 2], [0, 1, 2], [0, 1, 2]]
+    assert together[3] == [0]  # the next episode begins as soon as there is room, while the others go on
+
+
+@pytest.mark.parametrize("slots", [1, 2, 5])
+def test_episodes_are_the_same_however_many_are_played_in_step(slots):
+    def rewards(count):
+        worlds = LocalWorlds(lambda _: as_agents(Drift()), count)
+        plans = [EpisodePlan(number, 100 + number, {"agent_0": 0}) for number in range(6)]
+        found = play(worlds, rollout(worlds, doing_nothing(worlds), plans, max_steps=20), watch=True)
+        worlds.close()
+        return {number: (one.rewards, one.steps, one.moments) for number, one in found.items()}
+
+    assert rewards(slots) == rewards(3)
+
+
+class Breaks(CountTo):
+    def move(self, action):
+        if self.steps == 2 and self.limit == 9:
+            raise ValueError("broken")
+        return super().move(action)
+
+
+def test_a_world_that_raises_ends_its_own_episode_and_no_other():
+    worlds = LocalWorlds(lambda slot: as_agents(Breaks(limit=9 if slot == 1 else 4)), 3)
+    plans = [EpisodePlan(number, 1, {"agent_0": 0}) for number in range(3)]
+    found = play(worlds, rollout(worlds, doing_nothing(worlds), plans))
+    worlds.close()
+    assert [found[number].trouble and found[number].trouble.kind for number in range(3)] == [None, "ValueError", None]
+    assert [found[number].steps for number in (0, 2)] == [4, 4]
+
+
+def test_whoever_stops_listening_ends_all_episodes():
+    worlds = LocalWorlds(lambda _: as_agents(CountTo(limit=50)), 2)
+    runner = doing_nothing(worlds)
+    ended, end = [], runner.end
+    runner.end = lambda episode: ended.append(episode) or end(episode)
+    steps = rollout(worlds, runner, [EpisodePlan(number, 1, {"agent_0": 0}) for number in range(2)])
+    next(steps)
+    next(steps)
+    steps.close()
+    worlds.close()
+    assert ended == [0, 1]

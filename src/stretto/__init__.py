@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from gymnasium.vector import AutoresetMode
 
 from stretto.budget import CpuBudget
-from stretto.core import AgentPolicy, MultiAgentPolicy, TurnEnd, TurnWorld, WorldSpec
+from stretto.core import AgentPolicy, MultiAgentPolicy, NextEpisode, TurnEnd, TurnWorld, WorldSpec
 from stretto.envs.counters import Statistics
 from stretto.envs.make import make_vec
 from stretto.envs.multiagent import AgentBatch, MultiAgentReady, MultiAgentStep, MultiAgentVectorEnv
@@ -18,6 +18,7 @@ from stretto.errors import (
     InvalidLayout,
     InvalidOutput,
     InvalidSpace,
+    LateImport,
     LauncherFailed,
     Place,
     PolicyFailed,
@@ -52,11 +53,13 @@ __all__ = [
     "InvalidLayout",
     "InvalidOutput",
     "InvalidSpace",
+    "LateImport",
     "LauncherFailed",
     "MultiAgentPolicy",
     "MultiAgentReady",
     "MultiAgentStep",
     "MultiAgentVectorEnv",
+    "NextEpisode",
     "Place",
     "PolicyFailed",
     "PolicyLost",

@@ -144,6 +144,34 @@ class AgentWorld(Protocol):
         """Let go of the world."""
 
 
+class AgentWorlds(Protocol):
+    """Worlds by slot that are played together: in this process, or behind workers.
+
+    A reset or a step of some slots gives an outcome for each of them, or what its world raised.
+    """
+
+    count: int
+
+    @property
+    def spec(self) -> WorldSpec:
+        """Who acts in each of them, what they see and what they can do."""
+
+    def reset(self, episodes: Mapping[int, NextEpisode]) -> Mapping[int, Outcome | BaseException]:
+        """Begin episodes in some slots."""
+
+    def step(self, actions: Mapping[int, Mapping[AgentId, Action]]) -> Mapping[int, Outcome | BaseException]:
+        """Let those act, in some slots, who can."""
+
+    def statistics(self, slot: int) -> dict[str, float]:
+        """Return the numbers by which a slot's world describes its episode, if it has any."""
+
+    def render(self, slot: int) -> Any:
+        """Return what the world's own `render` returns."""
+
+    def close(self) -> None:
+        """Let go of the worlds; may be called twice."""
+
+
 _IMMUTABLE = (int, float, complex, str, bytes, type(None), np.number, np.bool_)
 
 
@@ -167,6 +195,17 @@ def own_copy(value: Any) -> Any:
         return copy.deepcopy(value)
     except Exception:  # noqa: BLE001  what cannot be copied cannot be sent elsewhere either: everybody has the same
         return value
+
+
+@dataclass(frozen=True, slots=True)
+class NextEpisode:
+    """What a slot is to play next: how its next automatic reset is seeded, and with which options.
+
+    Without a seed it goes on as it would have.
+    """
+
+    seed: int | None = None
+    options: Mapping[str, Any] | None = None
 
 
 class AgentPolicy:

@@ -4,7 +4,8 @@ StrettoError
 ├── UsageError (ValueError)      the caller asked for something that cannot be
 │   ├── InvalidLayout            numbers of workers and environments that do not fit
 │   ├── InvalidSpace             spaces that differ between slots, or have no batch
-│   └── InvalidAction            an action that its space does not contain
+│   ├── InvalidAction            an action that its space does not contain
+│   └── LateImport               torch was imported by a call that drew from it at once
 ├── ClosedError                  used after close()
 ├── ResetNeeded                  stepped where only a reset can go on
 ├── ResourceError                the machine has too little memory, processes or descriptors
@@ -70,6 +71,10 @@ class InvalidSpace(UsageError):
 
 class InvalidAction(UsageError):
     """An action that its space does not contain; nothing was sent."""
+
+
+class LateImport(UsageError):
+    """A call imported torch and drew from it at once: its numbers would depend on what else runs in the process."""
 
 
 class ClosedError(StrettoError):
@@ -162,13 +167,14 @@ class WorkerError(StrettoError):
 
 
 class WorkerDied(WorkerError):
-    """A worker's process exited and was not, or could not be, recovered."""
+    """A worker's process exited and was not, or could not be, recovered; `ended` says how."""
 
-    def __init__(self, message: str, place: Place, restarts: int = 0) -> None:
-        super().__init__(message, place, restarts)
+    def __init__(self, message: str, place: Place, restarts: int = 0, ended: str = "") -> None:
+        super().__init__(message, place, restarts, ended)
         self.message = message
         self.place = place
         self.restarts = restarts
+        self.ended = ended
 
     def __str__(self) -> str:
         return self.message
@@ -194,27 +200,13 @@ class RunsHere(StrettoWarning):
     """Something that was to run in another process cannot be sent there, and runs in the caller's."""
 
 
-_CALLERS = frozenset(
-    f"stretto.{name}"
-    for name in (
-        "adapters.base",
-        "adapters.gymnasium",
-        "adapters.pettingzoo",
-        "adapters.turns",
-        "evaluation.episode_worker",
-        "evaluation.tracing",
-        "policies.loading",
-        "policies.actors",
-        "rollout",
-        "seeding",
-    )
-)
-
-
 def users_traceback(error: BaseException) -> str:
-    """Return the text of a traceback without our calls that led there: these depend on how an episode is played."""
+    """Return the text of a traceback without our calls that led there: these depend on how an episode is played.
+
+    Ours are those of modules that call users' code, which say so themselves: `__calls_user_code__ = True`.
+    """
     found = error.__traceback__
-    while found is not None and found.tb_frame.f_globals.get("__name__") in _CALLERS:
+    while found is not None and found.tb_frame.f_globals.get("__calls_user_code__"):
         found = found.tb_next
     return "".join(traceback.format_exception(type(error), error, found or error.__traceback__))
 

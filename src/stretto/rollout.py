@@ -1,36 +1,30 @@
-"""The loop that brings worlds and policies together: one episode, or several in lockstep."""
+"""rollout: THE loop that brings worlds and policies together, as a generator of steps."""
 
 from __future__ import annotations
 
-import re
 import time
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from stretto.core import AgentId, AgentWorld, Observation, Outcome, own_copy
-from stretto.errors import (
-    InvalidAction,
-    PolicyError,
-    PolicyFailed,
-    PolicyLost,
-    PolicyOverdue,
-    StrettoError,
-    WorkerDied,
-    WorldHung,
-    users_traceback,
-)
+from stretto.core import Action, AgentId, AgentWorlds, NextEpisode, Outcome, own_copy
+from stretto.errors import InvalidAction, PolicyError, PolicyLost, PolicyOverdue, WorkerDied, WorldHung
 from stretto.policies.actors import AgentEpisode, Question
 from stretto.policies.legal import complaint
 from stretto.policies.runners import Runner
-from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree
+from stretto.seeding import SeedTree
+
+__calls_user_code__ = True
 
 GRACE_SECONDS = 10.0
 """For how long an answer is waited for after the deadline: transport is not charged, and a busy machine is slow."""
+
+FORFEIT = object()
+"""In place of a default action: an agent whose time is used up forfeits the episode."""
+
+_OF_POLICIES = (PolicyError, WorkerDied, WorldHung, SystemExit)
+"""What is raised by policies, or in the processes that they run in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +42,15 @@ class EpisodePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Deadline:
+class TimeLimits:
     """How long an agent may take for a step, and for how long it may exceed that in an episode, all in all.
 
-    Only time that its policy computes is charged. Where that is used up the mission's `default_action` is taken, and
-    without one the episode is forfeited. A policy in another process that takes `hang_seconds` for a step is ended.
+    Only time that its policy computes is charged. A step, of the world or of all agents together, that takes longer than
+    `hang_seconds` counts as hung, and the process that it is in is ended.
     """
 
     action_seconds: float | None = None
     overage_seconds: float = 0.0
-    default_action: Any = None
-    has_default: bool = False
     hang_seconds: float | None = None
 
     @property
@@ -71,265 +63,240 @@ class Deadline:
             return allowed + GRACE_SECONDS
         return max(allowed, min(self.hang_seconds, allowed + GRACE_SECONDS))
 
+    def silence_seconds(self, agents: int) -> float | None:
+        """Return for how long a worker may show no sign of life while so many agents act in a step."""
+        if self.hang_seconds is None:
+            return None
+        allowed = 0.0 if self.action_seconds is None else agents * (self.action_seconds + self.overage_seconds)
+        return max(self.hang_seconds, allowed)
 
-@dataclass(slots=True)
-class Trouble:
-    """Why an episode has no result; `lost`: a process died or hung, so that it is worth another attempt."""
 
-    kind: str
-    message: str
-    traceback: str
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why an episode ended without a result; without a policy and an agent it is the world's, or nobody knows whose."""
+
+    error: BaseException
+    whose: str
     policy: int | None = None
     agent: AgentId | None = None
-    step: int | None = None
-    lost: bool = False
 
 
 @dataclass(slots=True)
-class Played:
-    """What an episode gave.
+class SlotStep:
+    """What a slot did: begin an episode (then there are no `actions`), or a step of it.
 
-    `moments` are there if they were asked for: for each step and agent, digests of what it saw and did, and its reward.
-    `drawn` are the global generators that policies in other processes drew from, although nobody knew that they would.
+    `outcome` is what that gave; its observations may be looked at until the generator goes on. `overdue` are agents whose
+    time was used up. When the episode is `over`, `drawn` are the global generators that policies in other processes drew
+    from, although nobody knew that they would; where there is a `fault`, there is no outcome.
     """
 
-    steps: int = 0
-    rewards: dict[AgentId, float] = field(default_factory=dict)
-    statistics: dict[str, float] = field(default_factory=dict)
-    overdue: dict[AgentId, int] = field(default_factory=dict)
-    world_seconds: float = 0.0
+    slot: int
+    plan: EpisodePlan
+    steps: int
+    actions: Mapping[AgentId, Action] = field(default_factory=dict)
+    outcome: Outcome | None = None
+    over: bool = False
+    fault: Fault | None = None
+    overdue: list[AgentId] = field(default_factory=list)
     policy_seconds: float = 0.0
-    strategy: str = ""
-    moments: list[dict[AgentId, tuple[int, int, float]]] = field(default_factory=list)
-    trouble: Trouble | None = None
+    world_seconds: float = 0.0
     drawn: frozenset[str] = frozenset()
 
 
-class _Game:
-    """One episode under way."""
+class _Episode:
+    """An episode under way."""
 
-    def __init__(self, world: AgentWorld, plan: EpisodePlan, overage_seconds: float, *, guarded: bool) -> None:
-        self.world, self.plan = world, plan
-        self.spaces = world.spec().action_spaces
-        always = GLOBAL_GENERATORS if guarded else ()
-        self.guard = PrivateGenerators(plan.tree.child("world"), drawn=always)
-        self.observations: dict[AgentId, Observation] = {}
-        self.played = Played()
-        self.left = dict.fromkeys(plan.policies, overage_seconds)
+    __slots__ = ("banks", "outcome", "plan", "slot", "steps")
 
-    def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Let the world do something, with global generators of its own; what it raises ends the episode."""
-        began = time.perf_counter()
-        try:
-            return self.guard.run(function, *args) if self.guard.needed else function(*args)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a world raises is its result
-            self.fail(error, "world")
-            return None
-        finally:
-            self.played.world_seconds += time.perf_counter() - began
-
-    def see(self, outcome: Outcome) -> None:
-        """Take what those see who act next, and what everybody earned.
-
-        Each gets arrays of its own, wherever it chooses: a world may write into its own again, or hand them to several
-        agents, and a policy may keep or change what it is given.
-        """
-        self.observations = {agent: own_copy(outcome.observations[agent]) for agent in outcome.acting}
-        for agent, reward in outcome.rewards.items():
-            self.played.rewards[agent] = self.played.rewards.get(agent, 0.0) + reward
-
-    def check(self, agent: AgentId, action: Any) -> None:
-        """End the episode if what an agent does is no action of its."""
-        told = complaint(self.spaces[agent], action) if self.played.trouble is None else None
-        if told is not None:
-            self.fail(InvalidAction(f"the action of agent {agent} {told}"), "policy", self.plan.policies[agent], agent)
-
-    def fail(self, error: BaseException, whose: str, policy: int | None = None, agent: AgentId | None = None) -> None:
-        """End the episode without a result."""
-        message = str(error) if isinstance(error, StrettoError) else f"the {whose} raised {error!r}"
-        kind, text = type(error).__name__, users_traceback(error)
-        if isinstance(error, PolicyFailed):
-            kind, text = error.raised
-        self.played.trouble = Trouble(kind, message, text, policy, agent, self.played.steps)
-        self.observations = {}
-
-    def lose(self, error: BaseException, limit_seconds: float | None) -> None:
-        """End the episode without a result, because a process in which policies ran died or hung."""
-        policy, agent = (error.policy, error.agent) if isinstance(error, PolicyLost) else (None, None)
-        whose = "a process of the policies" if agent is None else f"the process of agent {agent}'s policy"
-        cause = error.__cause__ if isinstance(error, PolicyLost) and error.__cause__ is not None else error
-        message, text = how_lost(whose, cause, limit_seconds)
-        self.played.trouble = Trouble("PolicyLost", message, text, policy, agent, self.played.steps, lost=True)
-        self.observations = {}
+    def __init__(self, slot: int, plan: EpisodePlan, overage_seconds: float) -> None:
+        self.slot, self.plan, self.steps = slot, plan, 0
+        self.banks = dict.fromkeys(plan.policies, overage_seconds)
+        self.outcome: Outcome
 
 
-def how_lost(what: str, error: BaseException, limit_seconds: float | None) -> tuple[str, str]:
-    """Say in a sentence how a process was lost, and all that is known of it. Neither depends on the clock."""
-    if isinstance(error, WorldHung):
-        within = "" if limit_seconds is None else f" for {limit_seconds:g} s"
-        stack = _without_addresses(error.stack)
-        return f"{what} gave no sign of life{within} and was ended", stack or "its Python stack is not known"
-    told = _without_addresses(str(error).partition(" died: ")[2] or str(error))
-    return f"{what} died: {told.partition(chr(10))[0]}", told
-
-
-def _without_addresses(stack: str) -> str:
-    """Return the text of a stack without what is another number in every process."""
-    return re.sub(r"(?m)^((?:Current t|T)hread) 0x[0-9a-f]+", r"\1", stack)
-
-
-def play(  # noqa: PLR0913  every choice has a name and a default here
-    worlds: Sequence[AgentWorld],
+def rollout(
+    worlds: AgentWorlds,
     runner: Runner,
-    plans: Sequence[EpisodePlan],
+    plans: Iterable[EpisodePlan],
     *,
+    limits: TimeLimits | None = None,
+    default_action: Any = FORFEIT,
     max_steps: int | None = None,
-    deadline: Deadline | None = None,
-    watch: bool = False,
-    on_step: Callable[[int], None] | None = None,
     loading: Callable[[], AbstractContextManager[None]] = nullcontext,
-    guarded: bool = False,
-) -> list[Played]:
-    """Play an episode in each world, all in step, until the last one is over; `on_step` hears of each step.
+) -> Iterator[list[SlotStep]]:
+    """Play episodes, one in each slot at a time; yield what the slots did, all that are played in step together.
 
-    With `watch`, digests of every step are kept. `loading` is entered while the agents' policies are made. `guarded`:
-    worlds have private generators in every call, not only if they are seen to draw from the global ones in the first.
+    A free slot takes the next plan, until there is none. Episodes end after `max_steps`, if there is such a limit. An agent
+    whose time is used up takes the `default_action`. `loading` is entered while the agents' policies are made.
 
     Raises:
         PolicyError: if a policy failed while it acted for several episodes at once, so that nobody knows for which.
     """
-    limits = deadline or Deadline()
-    games = [
-        _Game(world, plan, limits.overage_seconds, guarded=guarded) for world, plan in zip(worlds, plans, strict=True)
-    ]
-    drawn: set[str] = set()
-    try:
-        for game in games:
-            _begin(game, runner, loading, alone=len(games) == 1)
-        while running := [game for game in games if game.observations]:
-            _step(running, runner, limits, watch=watch)
-            for game in running:
-                if max_steps is not None and game.played.steps >= max_steps:
-                    game.observations = {}
-            if on_step is not None:
-                on_step(sum(len(game.observations) for game in games))
-    finally:
-        for game in games:
-            # A process that died has forgotten the episode already.
-            with suppress(PolicyLost, WorkerDied, WorldHung):
-                drawn |= runner.end(game.plan.episode)
-    for game in games:
-        if game.played.trouble is None:
-            game.played.statistics = game.call(game.world.statistics) or {}
-        game.played.drawn = frozenset(drawn)
-    return [game.played for game in games]
+    return _Rollout(worlds, runner, limits or TimeLimits(), default_action, max_steps, loading).run(iter(plans))
 
 
-def _begin(game: _Game, runner: Runner, loading: Callable[[], AbstractContextManager[None]], *, alone: bool) -> None:
-    plan = game.plan
-    roles = [
-        AgentEpisode(plan.episode, agent, policy, plan.tree.child("policy", agent))
-        for agent, policy in plan.policies.items()
-    ]
-    try:
-        with loading():
-            runner.begin(roles)
-    except (PolicyError, WorkerDied, WorldHung) as error:
-        if not alone:
-            raise
-        _blame(game, error, None)
-        return
-    started = game.call(game.world.reset, plan.seed)
-    if started is not None:
-        game.played.rewards = dict.fromkeys(started.acting, 0.0)
-        game.see(started)
+class _Rollout:
+    def __init__(
+        self,
+        worlds: AgentWorlds,
+        runner: Runner,
+        limits: TimeLimits,
+        default_action: Any,
+        max_steps: int | None,
+        loading: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._worlds, self._runner, self._limits, self._default_action = worlds, runner, limits, default_action
+        self._max_steps, self._loading = max_steps, loading
+        self._spaces = worlds.spec.action_spaces
+        self._free = list(range(worlds.count))
+        self._running: dict[int, _Episode] = {}
 
+    def run(self, plans: Iterator[EpisodePlan]) -> Iterator[list[SlotStep]]:
+        try:
+            while True:
+                begun: dict[int, _Episode] = {}
+                while self._free and (plan := next(plans, None)) is not None:
+                    slot = self._free.pop(0)
+                    begun[slot] = _Episode(slot, plan, self._limits.overage_seconds)
+                if begun:
+                    yield self._begin(begun)
+                if self._running:
+                    yield self._step(list(self._running.values()))
+                elif not begun:
+                    return
+        finally:
+            for episode in self._running.values():
+                self._end_policies(episode)
 
-def _blame(game: _Game, error: StrettoError, limit_seconds: float | None) -> None:
-    """End an episode because of what its policies did."""
-    if isinstance(error, PolicyError) and not isinstance(error, PolicyLost):
-        game.fail(error, "policy", error.policy, error.agent)
-    else:
-        game.lose(error, limit_seconds)
+    def _begin(self, begun: dict[int, _Episode]) -> list[SlotStep]:
+        alone = len(begun) + len(self._running) == 1
+        self._running.update(begun)
+        steps = {slot: SlotStep(slot, episode.plan, 0) for slot, episode in begun.items()}
+        for slot, episode in begun.items():
+            plan = episode.plan
+            agents = [
+                AgentEpisode(plan.episode, agent, policy, plan.tree.child("policy", agent))
+                for agent, policy in plan.policies.items()
+            ]
+            try:
+                with self._loading():
+                    self._runner.begin(agents)
+            except _OF_POLICIES as error:
+                if not alone:
+                    raise
+                self._end(steps[slot], _fault_of(error))
+                return list(steps.values())
+        began = time.perf_counter()
+        outcomes = self._worlds.reset({slot: NextEpisode(episode.plan.seed) for slot, episode in begun.items()})
+        seconds = (time.perf_counter() - began) / len(begun)
+        for slot, episode in begun.items():
+            self._take(steps[slot], episode, outcomes[slot], seconds)
+        return list(steps.values())
 
+    def _step(self, episodes: list[_Episode]) -> list[SlotStep]:
+        """Let all agents of all running episodes act once.
 
-def _step(running: list[_Game], runner: Runner, limits: Deadline, *, watch: bool) -> None:
-    """Let all agents of all running games act once."""
-    questions = [
-        Question(game.plan.episode, agent, observation)
-        for game in running
-        for agent, observation in game.observations.items()
-    ]
-    # Before anybody acts: policies may change what they see, and worlds what they are given.
-    seen = [digest(question.observation) for question in questions] if watch else []
-    began = time.perf_counter()
-    try:
-        runner.ask(questions, limits.end_seconds)
-        replies = iter(runner.replies())
-    except (PolicyError, WorkerDied, WorldHung) as error:
-        if len(running) > 1:
-            raise
-        _blame(running[0], error, limits.end_seconds)
-        return
-    except SystemExit as error:  # of a policy: it must not end the program that evaluates it
-        if len(running) > 1:
-            raise
-        running[0].fail(error, "policy")
-        return
-    share = (time.perf_counter() - began) / len(running)
-    place = 0
-    for game in running:
-        game.played.policy_seconds += share
-        actions = {}
-        for agent in game.observations:
-            reply = next(replies)
-            if _in_time(game, agent, reply.seconds, limits):
-                actions[agent] = own_copy(reply.action)
-                game.check(agent, reply.action)
+        Each gets an observation of its own, wherever it chooses: a world may write into its own again, or hand it to
+        several agents, and a policy may keep or change what it is given.
+        """
+        clock = time.perf_counter
+        began = clock()
+        questions = [
+            Question(episode.plan.episode, agent, own_copy(episode.outcome.observations[agent]))
+            for episode in episodes
+            for agent in episode.outcome.acting
+        ]
+        try:
+            self._runner.ask(questions, self._limits.end_seconds)
+            decisions = iter(self._runner.replies())
+        except _OF_POLICIES as error:
+            if len(episodes) > 1:
+                raise
+            step = SlotStep(episodes[0].slot, episodes[0].plan, episodes[0].steps)
+            self._end(step, _fault_of(error))
+            return [step]
+        chosen = clock()
+        steps, given = {}, {}
+        for episode in episodes:
+            step = steps[episode.slot] = SlotStep(episode.slot, episode.plan, episode.steps, {})
+            step.policy_seconds = (chosen - began) / len(episodes)
+            actions = self._actions(step, episode, decisions)
+            if actions is not None:
+                given[episode.slot] = actions
+        before = clock()
+        outcomes = self._worlds.step(given)
+        seconds = (clock() - before) / max(1, len(given))
+        for slot in given:
+            episode = self._running[slot]
+            episode.steps += 1
+            steps[slot].steps = episode.steps
+            self._take(steps[slot], episode, outcomes[slot], seconds)
+        return list(steps.values())
+
+    def _actions(self, step: SlotStep, episode: _Episode, decisions: Iterator[Any]) -> dict[AgentId, Action] | None:
+        """Return what a world is given: copies, since it may change them; `None` if the episode ends before that."""
+        given, fault, chosen = {}, None, {}
+        for agent in episode.outcome.acting:
+            action, seconds, _ = next(decisions)
+            if self._in_time(episode, agent, seconds):
+                wrong = complaint(self._spaces[agent], action)
+                if wrong is not None and fault is None:
+                    error: PolicyError | InvalidAction = InvalidAction(f"the action of agent {agent} {wrong}")
+                    fault = Fault(error, "policy", episode.plan.policies[agent], agent)
             else:
-                actions[agent] = own_copy(limits.default_action)
-        first, place = place, place + len(actions)
-        if game.played.trouble is not None:
-            continue
-        done = [digest(action) for action in actions.values()] if watch else []
-        outcome = game.call(game.world.step, actions)
-        game.played.steps += 1
-        if outcome is None:
-            continue
-        if watch:
-            game.played.moments.append(
-                {
-                    agent: (seen[first + i], done[i], outcome.rewards.get(agent, 0.0))
-                    for i, agent in enumerate(game.observations)
-                }
-            )
-        game.see(outcome)
+                step.overdue.append(agent)
+                action = self._default_action
+                if action is FORFEIT and fault is None:
+                    fault = self._forfeited(episode, agent)
+            chosen[agent], given[agent] = action, own_copy(action)
+        step.actions = chosen
+        if fault is None:
+            return given
+        self._end(step, fault)
+        return None
 
+    def _in_time(self, episode: _Episode, agent: AgentId, seconds: float) -> bool:
+        """Charge an agent for a step; return whether its action counts."""
+        allowed = self._limits.action_seconds
+        if allowed is None or seconds <= allowed:
+            return True
+        episode.banks[agent] -= seconds - allowed
+        if episode.banks[agent] >= 0:
+            return True
+        episode.banks[agent] = 0.0
+        return False
 
-def digest(value: Any) -> int:
-    """Return a number that tells two observations or actions apart, to the last bit."""
-    if isinstance(value, Mapping):
-        return zlib.crc32(repr([(str(key), digest(value[key])) for key in sorted(value, key=str)]).encode())
-    if isinstance(value, (tuple, list)):
-        return zlib.crc32(repr([digest(part) for part in value]).encode())
-    if isinstance(value, (np.ndarray, np.generic, int, float, bool)):
-        array = np.ascontiguousarray(value)
-        return zlib.crc32(array.tobytes(), zlib.crc32(str((array.dtype, array.shape)).encode()))
-    return zlib.crc32(repr(value).encode())
-
-
-def _in_time(game: _Game, agent: AgentId, seconds: float, limits: Deadline) -> bool:
-    """Charge an agent for a step; return whether its action counts."""
-    if limits.action_seconds is None or seconds <= limits.action_seconds:
-        return True
-    game.left[agent] -= seconds - limits.action_seconds
-    if game.left[agent] >= 0:
-        return True
-    game.left[agent] = 0.0
-    game.played.overdue[agent] = game.played.overdue.get(agent, 0) + 1
-    if not limits.has_default:
-        policy = game.plan.policies[agent]
+    def _forfeited(self, episode: _Episode, agent: AgentId) -> Fault:
+        limits, policy = self._limits, episode.plan.policies[agent]
         told = f"agent {agent} took longer for a step than the {limits.action_seconds:g} s that it has"
         told += f", and {limits.overage_seconds:g} s more in an episode" if limits.overage_seconds else ""
-        game.fail(PolicyOverdue(told, policy, agent), "policy", policy, agent)
-    return False
+        return Fault(PolicyOverdue(told, policy, agent), "policy", policy, agent)
+
+    def _take(self, step: SlotStep, episode: _Episode, outcome: Outcome | BaseException, seconds: float) -> None:
+        """Take in what a world gave."""
+        step.world_seconds = seconds
+        if isinstance(outcome, BaseException):
+            self._end(step, Fault(outcome, "world"))
+            return
+        step.outcome = episode.outcome = outcome
+        if not outcome.acting or (self._max_steps is not None and episode.steps >= self._max_steps):
+            self._end(step, None)
+
+    def _end(self, step: SlotStep, fault: Fault | None) -> None:
+        step.over, step.fault = True, fault
+        step.drawn = self._end_policies(self._running.pop(step.slot))
+        self._free.append(step.slot)
+        self._free.sort()
+
+    def _end_policies(self, episode: _Episode) -> frozenset[str]:
+        # A process that died has forgotten the episode already.
+        with suppress(PolicyLost, WorkerDied, WorldHung):
+            return self._runner.end(episode.plan.episode)
+        return frozenset()
+
+
+def _fault_of(error: BaseException) -> Fault:
+    """Return whose fault it is that policies could not act."""
+    if isinstance(error, PolicyError):
+        return Fault(error, "policy", error.policy, error.agent)
+    return Fault(error, "policy")

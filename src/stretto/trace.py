@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stretto.checkpoint import atomic_write
+
 Span = tuple[str, int, int, int, int]
 """Name, start and duration in nanoseconds, process id, thread id."""
 
@@ -39,7 +41,7 @@ class Trace:
         events += [
             {"name": "process_name", "ph": "M", "pid": pid, "args": {"name": name}} for pid, name in self.names.items()
         ]
-        Path(path).write_text(json.dumps({"traceEvents": events}))
+        atomic_write(path, json.dumps({"traceEvents": events}))
 
 
 active: Trace | None = None

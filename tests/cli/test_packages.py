@@ -189,7 +189,7 @@ def test_a_package_may_be_wrong_in_any_way(install, source, told):
 
 
 def test_our_missions_are_played_without_importing_anybody_else_s(broken, monkeypatch):
-    monkeypatch.setattr("stretto.evaluation.registry.entry_points", None)
+    monkeypatch.setattr("stretto.registry.entry_points", None)
     assert [mission.name for mission in find_missions(["foundry_2", "gym:CartPole-v1"])] == [
         "foundry_2",
         "gym:CartPole-v1",

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from gymnasium import spaces
 
 from stretto.testing import ContractBroken, check_env_backend, check_worker
-from stretto.workers.backends import PROCESS, THREAD
+from stretto.workers.backends import MESSAGE_PROCESS, PROCESS, SERIAL, THREAD
 from stretto.workers.inline import InlineWorker
 from tests.backends import every_backend
+from tests.workers.fake import fake_backend
 from tests.worlds import Drift, Echo, GlobalDrift, ReusesItsArray, makes
 
 WORLDS = {
@@ -37,16 +40,29 @@ def test_it_keeps_the_contract_with_a_single_world(options):
     check_env_backend(Drift, num_envs=1, steps=20, **{**options, "workers": 1})
 
 
-def test_a_worker_in_the_caller_keeps_the_contract():
-    check_worker(lambda index, capacity, arena, bell, factory: InlineWorker(index, capacity, arena, factory))
+def start_here(index, capacity, arena, bell, factory):
+    return InlineWorker(index, capacity, arena, factory)
 
 
-def test_a_thread_keeps_the_contract_of_a_worker():
-    check_worker(THREAD.start)
+FAKES = {
+    f"fake{'-pickles' if pickles else ''}{'' if shares_memory else '-message'}": fake_backend(
+        pickles=pickles, shares_memory=shares_memory
+    )
+    for pickles in (False, True)
+    for shares_memory in (True, False)
+}
+WORKERS = {
+    "inline": replace(SERIAL, start=start_here),
+    "thread": THREAD,
+    "process": PROCESS,
+    "message": MESSAGE_PROCESS,
+    **FAKES,
+}
 
 
-def test_a_process_keeps_the_contract_of_a_worker():
-    check_worker(PROCESS.start, crosses_processes=True)
+@pytest.mark.parametrize("backend", WORKERS.values(), ids=WORKERS)
+def test_a_worker_keeps_the_contract(backend):
+    check_worker(backend.start, pickles=backend.pickles, shares_memory=backend.shares_memory)
 
 
 def test_a_world_that_depends_on_its_process_is_found_out():

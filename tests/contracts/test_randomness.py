@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -96,11 +97,73 @@ def test_a_world_that_draws_from_global_generators_has_copies_of_its_own(how, op
     widths_agree(GlobalDrift, how, options)
 
 
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+
+
+class UsesTorch(Drift):
+    """Draws from torch, which it imports just then, when it is built and in each reset, or only in those without a seed."""
+
+    built: ClassVar[int] = 0
+    closed: ClassVar[int] = 0
+
+    def __init__(self, late: bool):
+        super().__init__(4)
+        type(self).built += 1
+        self.late, self.extra = late, 0.0
+        self.built_with = 0.0 if late else self.draw()
+
+    def draw(self) -> float:
+        import torch
+
+        return float(torch.rand(()))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed, options=options)
+        self.extra = 0.0 if self.late and seed is not None else self.draw()
+        return self.see(), {}
+
+    def see(self):
+        return self.state + np.float32(self.built_with + self.extra)
+
+    def close(self):
+        type(self).closed += 1
+
+    def counts(self):
+        return type(self).built, type(self).closed
+
+
+@needs_torch
 @pytest.mark.parametrize("name", ["serial", "process-isolated"])
-def test_a_world_that_imports_torch_when_it_first_draws_from_it_has_a_copy_too(name):
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("torch is not installed")
-    widths_agree(makes(GlobalDrift, torch=True), "auto", OPTIONS[name])
+@pytest.mark.parametrize(
+    "world",
+    [makes(GlobalDrift, torch=True), makes(UsesTorch, False), makes(UsesTorch, True)],
+    ids=["in its first reset", "when it is built", "in a reset without a seed"],
+)
+def test_a_world_that_imports_torch_when_it_first_draws_from_it_has_a_copy_too(world, name):
+    widths_agree(world, "auto", OPTIONS[name])
+
+
+@needs_torch
+def test_a_world_that_had_to_be_built_twice_for_that_is_closed_once():
+    with stretto.make_vec(makes(UsesTorch, False), 2, backend="process", isolate=True, workers=1) as envs:
+        assert envs.call("counts") == ((3, 1), (3, 1))
+
+
+class DrawsFromTorchInAStep(Drift):
+    def move(self, action):
+        import torch
+
+        self.state = self.state + np.float32(torch.rand(()))
+        return super().move(action)
+
+
+@needs_torch
+@pytest.mark.parametrize("how", ["auto", "private"])
+def test_one_that_imports_torch_only_in_a_step_and_draws_at_once_is_told_what_to_do(how):
+    with stretto.make_vec(DrawsFromTorchInAStep, 2, backend="process", isolate=True, global_rng=how) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(stretto.StrettoError, match=r"(?s)import torch at the top of the module.*slot 0"):
+            envs.step(np.zeros(2, int))
 
 
 def widths_agree(world, how, options):

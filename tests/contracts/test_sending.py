@@ -99,7 +99,8 @@ def test_tasks_reach_episodes_that_begin_between_sends(mode, options):
         envs.reset(seed=0)
         seen = [[0], [100], [200]]
         envs.send([0, 0, 0])
-        for _ in range(90):
+        # Not a number of steps: where the machine is busy, one worker may do all of them before the other does any.
+        while min(map(len, seen)) < 3:
             got = envs.recv(1)
             slot = int(got.ids[0])
             task = got.observations[0][1]
@@ -109,7 +110,6 @@ def test_tasks_reach_episodes_that_begin_between_sends(mode, options):
         envs.recv()
         for slot, tasks_seen in enumerate(seen):
             assert tasks_seen == [100 * slot + episode for episode in range(len(tasks_seen))]
-        assert min(map(len, seen)) > 1
 
 
 @pytest.mark.parametrize("backend", ["thread", "process"])

@@ -10,6 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from stretto.testing import ContractBroken, check_env, check_same, difference
+from stretto.workers.arena import Arena
 from stretto.workers.inline import InlineWorker
 from tests.worlds import Crowd, Drift, GlobalDrift, TaskWorld, makes
 
@@ -149,6 +150,24 @@ def test_a_worker_that_loses_a_request_is_found_out():
 
     with pytest.raises(ContractBroken, match="requests must be numbered one by one"):
         check_worker(lambda index, capacity, arena, bell, factory: Forgetful(index, capacity, arena, factory))
+
+
+def test_a_worker_that_does_not_share_what_it_says_is_found_out():
+    from stretto.testing import check_worker
+
+    class Apart(InlineWorker):
+        def __init__(self, index, capacity, arena, factory):
+            elsewhere = Arena.create(shared=False)
+            elsewhere.allocate(64)
+            super().__init__(index, capacity, elsewhere, factory)
+
+    def start(index, capacity, arena, bell, factory):
+        return Apart(index, capacity, arena, factory)
+
+    with pytest.raises(ContractBroken, match="both sides must see the same memory"):
+        check_worker(start)
+    with pytest.raises(ContractBroken, match="must say whether it pickles and shares memory"):
+        check_worker(start, shares_memory=False)
 
 
 def test_the_order_of_a_set_of_strings_is_the_same_in_every_worker_and_after_the_launchers_death():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import random
 
 import gymnasium
@@ -10,6 +12,7 @@ import pytest
 
 import stretto
 from stretto.core import AgentPolicy, MultiAgentPolicy
+from stretto.policies.spec import PolicySpec
 
 WAYS = [
     {"jobs": 0, "strategy": "sequential"},
@@ -115,3 +118,68 @@ def test_a_world_gives_the_same_wherever_it_is_played():
 
 def test_weights_depend_on_the_seed():
     assert played("foundry_1", Weights, seed=1, jobs=0) != played("foundry_1", Weights, seed=2, jobs=0)
+
+
+class TorchWhen(MultiAgentPolicy):
+    """Imports torch and draws from it at once: when it is loaded, when an agent's policy is made, or in some step."""
+
+    def __init__(self, world, when):
+        super().__init__(world)
+        self.when = when
+        self.weight = self.draw("load")
+
+    def draw(self, now) -> float:
+        if now != self.when:
+            return 0.0
+        import torch
+
+        return float(torch.rand(()))
+
+    def agent_policy(self, agent):
+        team, bias = self, self.draw("begin")
+
+        class Agent(AgentPolicy):
+            count = 0
+
+            def step(self, observation):
+                self.count += 1
+                drawn = team.weight + bias + team.draw(self.count)
+                return int(drawn * 1e6 + self.count) % 5
+
+        return Agent()
+
+
+class DrawsFromTorch(DrawsLate):
+    """A world that first imports torch in the middle of an episode, and draws from it at once."""
+
+    def __init__(self, at_step):
+        self.at_step = at_step
+
+    def step(self, action):
+        observation, reward, *others = super().step(action)
+        if self.count >= self.at_step:
+            import torch
+
+            reward += float(torch.rand(()))
+        return observation, reward, *others
+
+
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+
+
+@needs_torch
+@pytest.mark.parametrize("when", ["load", "begin", 1, 7])
+def test_a_policy_that_imports_torch_whenever_it_likes_gives_the_same_wherever_it_plays(when):
+    policy = PolicySpec("torch", TorchWhen, {"when": when})
+    first = played("foundry_1", policy, **WAYS[0])
+    assert played("foundry_1", PolicySpec("torch", TorchWhen, {"when": "never"}), **WAYS[0]) != first
+    assert all(played("foundry_1", policy, **way) == first for way in WAYS)
+
+
+@needs_torch
+@pytest.mark.parametrize("at_step", [1, 22])
+def test_so_does_a_world(at_step):
+    make = functools.partial(DrawsFromTorch, at_step)
+    first = played(make, "noop", **WAYS[0])
+    assert len({str(rewards) for rewards, _ in first}) == 3
+    assert all(played(make, "noop", **way) == first for way in WAYS)

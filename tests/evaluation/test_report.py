@@ -157,7 +157,7 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one_as_it_was(tmp_path, 
             raise OSError("no space left on device")
         path.write_text("half of it")
 
-    monkeypatch.setattr("stretto.evaluation.report._write", full)
+    monkeypatch.setattr("stretto.checkpoint._write", full)
     with pytest.raises(OSError, match="no space"):
         made(count=2).save(tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from stretto.evaluation.evaluate import evaluate
 from stretto.evaluation.missions import find_missions
@@ -76,3 +80,36 @@ def test_an_episode_that_failed_before_there_was_anything_to_see_has_no_film(tmp
     report = evaluate("foundry_1", policy, cogs=1, episodes=1, steps=STEPS, jobs=0)
     assert report.records[0].failure.kind == "ValueError"
     assert filmed(report, policy, 1, tmp_path) == []
+
+
+LATE = """
+import sys
+from pathlib import Path
+from stretto.evaluation import video
+from stretto.evaluation.missions import find_missions
+from stretto.policies.spec import PolicySpec
+
+
+class Late:
+    def reset(self, rng):
+        self.count = 0
+
+    def step(self, observation):
+        self.count += 1
+        if self.count >= 5:  # nobody looks for so long beforehand
+            import torch
+            torch.rand(())
+        return 0
+
+
+video.film = lambda moments, path: [moment.step for moment in moments]
+films = video.films(find_missions(["foundry_1"], cogs=1), [PolicySpec("late", Late)], 2, 0, 8, 2, Path())
+assert "torch" not in sys.modules
+assert list(films) == [list(range(9))] * 2
+"""
+
+
+def test_one_that_imports_torch_in_the_midst_of_an_episode_is_filmed_to_the_end():
+    pytest.importorskip("torch")
+    done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

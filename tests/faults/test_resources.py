@@ -187,14 +187,14 @@ def test_a_message_larger_than_a_pipe_does_not_wait_for_a_worker_that_is_busy():
         envs.reset(seed=0)
         envs.send(np.zeros(2, int))
         began = time.monotonic()
-        member = envs._engine.crew.members[0]
+        seat = envs._engine.supervisor.seats[0]
         payload = bytes(3_000_000)
         from stretto.envs.messages import MapWorlds
 
-        request = envs._engine.crew.ask(
-            member, lambda w: w.send(MapWorlds(lambda env: len(payload))), "mapping", "step"
+        request = envs._engine.supervisor.ask(
+            seat, lambda w: w.send(MapWorlds(lambda env: len(payload))), "mapping", 60.0
         )
         assert time.monotonic() - began < 0.3
         envs.recv()
-        envs._engine.crew.settle([request])
+        envs._engine.supervisor.settle([request])
         assert request.value == [3_000_000]

@@ -11,6 +11,8 @@ from gymnasium import spaces
 from stretto.core import Action, AgentId, WorldSpec
 from stretto.errors import InvalidOutput, Place, UsageError
 
+__calls_user_code__ = True
+
 _FLOAT, _BOOL = {float}, {bool}
 
 

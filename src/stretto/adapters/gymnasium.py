@@ -17,6 +17,8 @@ from stretto.adapters.base import NativeWorld
 from stretto.core import Action, AgentId, Outcome, WorldSpec
 from stretto.errors import UsageError
 
+__calls_user_code__ = True
+
 ONLY_AGENT = "agent_0"
 """What the agent of a world with just one is called."""
 

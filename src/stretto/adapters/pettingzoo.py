@@ -8,6 +8,8 @@ from typing import Any
 from stretto.adapters.base import AgentRules, NativeWorld, actions_of, refuse
 from stretto.core import Action, AgentId, Observation, Outcome
 
+__calls_user_code__ = True
+
 
 class ParallelAgents(NativeWorld):
     """A parallel environment, by agent."""

@@ -10,6 +10,8 @@ from typing import Any
 from stretto.adapters.base import AgentRules, NativeWorld, actions_of
 from stretto.core import Action, AgentId, Observation, Outcome, TurnWorld
 
+__calls_user_code__ = True
+
 
 class TurnAgents(NativeWorld):
     """A game in turns, by agent."""

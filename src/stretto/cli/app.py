@@ -12,11 +12,15 @@ import gymnasium
 import typer
 
 import stretto
-from stretto.cli.bench import bench
-from stretto.cli.evaluation import evaluate_command
+from stretto.cli.bench import bench_command
+from stretto.cli.describe import describe_command
+from stretto.cli.eval import evaluate_command
+from stretto.cli.missions import missions_command
 from stretto.cli.options import BAD_USAGE, DONE, FAILED, INTERRUPTED
-from stretto.cli.playing import describe_command, missions_command, play_command, policies_command, verify_command
+from stretto.cli.play import play_command
+from stretto.cli.policies import policies_command
 from stretto.cli.text import say, users_frames
+from stretto.cli.verify import verify_command
 from stretto.errors import StrettoError, UsageError
 
 # Typer either brings a copy of click or uses the one installed; its errors are reached through the one it exports.
@@ -36,7 +40,7 @@ app.command("policies")(policies_command)
 app.command("describe")(describe_command)
 app.command("play")(play_command)
 app.command("verify")(verify_command)
-app.command()(bench)
+app.command("bench")(bench_command)
 
 
 def _show_version(wanted: bool) -> None:

@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -22,14 +21,7 @@ DEMONSTRATION = ("CartPole-v1", "Acrobot-v1")
 """A light step and one that takes a few times as long; both come with Gymnasium."""
 
 
-class Format(StrEnum):
-    """How results are printed."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-def bench(
+def bench_command(
     env_id: Annotated[
         str | None,
         typer.Argument(metavar="ENV_ID", help="A Gymnasium id, or module:Name-v0. Default: a short demonstration."),
@@ -47,7 +39,7 @@ def bench(
     seconds: Annotated[
         float, typer.Option(parser=number, metavar="SECONDS", help="How long each row of the table is measured.")
     ] = 1.5,
-    output: Annotated[Format, typer.Option("--format", help="How results are printed.")] = Format.TABLE,
+    output: Annotated[Literal["table", "json"], typer.Option("--format", help="How results are printed.")] = "table",
 ) -> None:
     """Measure a plain loop and every backend on an environment.
 
@@ -57,9 +49,9 @@ def bench(
     for world in DEMONSTRATION if env_id is None else (env_id,):
         with _progress(f"{num_envs} x {world}") as advance:
             results.append(race(world, num_envs, seconds=seconds, on_progress=advance))
-        if output is Format.TABLE:
+        if output == "table":
             _print_table(results[-1])
-    if output is Format.JSON:
+    if output == "json":
         print(json.dumps({"worlds": [asdict(result) for result in results]}, indent=2))
 
 

@@ -1,4 +1,4 @@
-"""Sentences and documentation in lines that fit on a screen."""
+"""Sentences, lists and documentation in lines that fit on a screen, and what is said of errors in other people's code."""
 
 from __future__ import annotations
 
@@ -7,14 +7,28 @@ import re
 import sys
 import textwrap
 import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 import stretto
+from stretto.errors import Place, StrettoError
+from stretto.registry import Known
+
+T = TypeVar("T")
 
 WIDTH = 80
 """How wide what we print is, at most."""
+
+MOST_LINES = 4
+"""How many lines a list of agents takes, at most."""
+
+_LONGEST_NAME = 24
 
 _MARK = re.compile(r"\s*([-*] |\||>>>|#|\d+\. )")
 """How an item, a row of a table, code, or a heading begins."""
@@ -41,6 +55,39 @@ def filled(text: str, most_lines: int | None = None) -> str:
 def say(text: str) -> None:
     """Tell something on stderr: in a terminal broken between words, elsewhere in one line."""
     print(filled(text) if sys.stderr.isatty() else text, file=sys.stderr)
+
+
+def print_list(headings: Iterable[str], rows: Iterable[tuple[str, ...]]) -> None:
+    """Print names and what they stand for, below each other."""
+    table = Table(box=None, pad_edge=False)
+    for i, heading in enumerate(headings):
+        table.add_column(heading, overflow="fold", max_width=_LONGEST_NAME if i == 0 else None)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    Console(width=screen_width(), highlight=False).print(table)
+
+
+def print_usable(what: str, heading: str, known: Mapping[str, Known[T]]) -> list[Known[T]]:
+    """Print what is known by name and can be used, tell what cannot, and return the former."""
+    good = [one for one in known.values() if one.error is None]
+    print_list((what, heading), [(one.name, one.summary) for one in good])
+    for one in known.values():
+        if one.error is not None:
+            say(f"stretto: warning: the {what} {one.name} of the package {one.package} cannot be used: {one.error}")
+    return good
+
+
+@contextmanager
+def users_code(doing: str) -> Iterator[None]:
+    """Mark what is raised in the body as raised by a mission or a policy, as workers do: it is no mistake of ours."""
+    try:
+        yield
+    except StrettoError:
+        raise
+    except Exception as error:
+        with suppress(AttributeError):
+            error.place = Place(doing)  # type: ignore[attr-defined]
+        raise
 
 
 def users_frames(error: BaseException) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stretto.envs.layout import Array, Leaf, SpaceLayout
 from stretto.errors import InvalidAction
+from stretto.spaces import Array, Leaf, SpaceLayout
 
 Rule = Callable[[Array, Sequence[int]], None]
 

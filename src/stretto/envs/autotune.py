@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
-import numpy as np
 
-from stretto.envs.layout import SpaceLayout
 from stretto.errors import UsageError
 from stretto.measure import Timing, time_calls
 from stretto.seeding import PrivateGenerators, SeedTree
+from stretto.spaces import SpaceLayout
 from stretto.workers.backends import PROCESS, SERIAL, THREAD, Backend
 from stretto.workers.base import Port
-from stretto.workers.pool import Answer, Pool
+from stretto.workers.requests import sender
+from stretto.workers.supervisor import Supervisor
 
 BUILD_SECONDS = 0.5
 """A world that takes longer to build is not built just to be measured."""
@@ -73,12 +73,12 @@ def probe(maker: Callable[[], Any]) -> Probe | float:
     """
     private = PrivateGenerators(SeedTree(0).child("probe"), probation=1 << 62)
     began = time.perf_counter()
-    env = private.run(maker)
+    env = private.run_repeatable(maker, undo=lambda first: first.close())
     built = time.perf_counter() - began
     try:
         if built > BUILD_SECONDS:
             return built
-        return private.run(_measure, env, private)
+        return private.run_repeatable(_measure, env, private)
     finally:
         env.close()
 
@@ -103,7 +103,7 @@ def _measure(env: gymnasium.Env[Any, Any], private: PrivateGenerators) -> Probe:
     return Probe(
         step=Timing(timing.seconds + reset.seconds * resets / steps, timing.busy, timing.calls),
         reset_seconds=reset.seconds,
-        bytes=sum(int(np.prod(leaf.shape)) * leaf.dtype.itemsize for leaf in layout.fixed),
+        bytes=sum(leaf.nbytes for leaf in layout.fixed),
         by_mail=bool(layout.loose),
         drawn=frozenset(private.drawn),
     )
@@ -142,26 +142,19 @@ def _probe_elsewhere(maker: Callable[[], Any]) -> Probe | str:
 
     A world may hang or crash, and it is not yet anybody's slot: it must not take the caller with it.
     """
-    with Pool(PROCESS, [_ProbeFactory(maker)]) as pool:
-        answer = _asked(pool, None, None)  # first it has to be there
-        if answer.error is None:
-            answer = _asked(pool, _Measure(), MEASURE_SECONDS)
-    if answer.lost:
-        return str(answer.error).partition("\n")[0]
-    if answer.error is not None:
-        return f"it raised {answer.error!r}"
-    if isinstance(answer.value, float):
-        return f"it takes {answer.value:.1f} s to build"
-    found: Probe = answer.value
+    with Supervisor(PROCESS) as supervisor:
+        request = supervisor.ask(
+            supervisor.add_seat(_ProbeFactory(maker)), sender(_Measure()), "being measured", MEASURE_SECONDS
+        )
+        supervisor.wait([request])
+    if request.lost:
+        return str(request.error).partition("; its Python stack")[0].partition("\n")[0]
+    if request.error is not None:
+        return f"it raised {request.error!r}"
+    if isinstance(request.value, float):
+        return f"it takes {request.value:.1f} s to build"
+    found: Probe = request.value
     return found
-
-
-def _asked(pool: Pool, message: object, limit_seconds: float | None) -> Answer:
-    pool.give(0, message, limit_seconds)
-    answers: list[Answer] = []
-    while not answers:
-        answers = pool.wait()
-    return answers[0]
 
 
 def choose_backend(maker: Callable[[], Any], count: int, cores: int, *, isolate: bool) -> Choice:

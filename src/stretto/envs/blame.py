@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from stretto.envs.infos import Table
-from stretto.envs.layout import SpaceLayout
 from stretto.envs.messages import Extras
+from stretto.spaces import SpaceLayout
 from stretto.workers.base import Reply
 from stretto.workers.mail import Mail, dump
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
+from stretto.core import NextEpisode
 from stretto.envs import messages
 from stretto.envs.counters import Statistics
 from stretto.envs.engine import Engine
@@ -80,14 +81,28 @@ class WorldCalls:
         """Use another source of tasks for all episodes that begin from now on, in every slot alike."""
         self._engine.set_tasks(tasks)
 
+    def next_episodes(self, episodes: Mapping[int, NextEpisode]) -> None:
+        """Tell some environments, by their ids, what to play when they are reset automatically next.
+
+        This can be done at any time, also while they step; what is told last counts. A reset that is asked for drops it.
+        """
+        self._slots(list(episodes))
+        for episode in episodes.values():
+            if not isinstance(episode, NextEpisode):
+                raise UsageError(f"what comes next must be a stretto.NextEpisode, got {episode!r}")
+            seed: Any = episode.seed
+            if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
+                raise UsageError(f"an episode's seed must be a whole number of at least 0, or None, got {seed!r}")
+        self._engine.next_episodes(episodes)
+
     def statistics(self) -> Statistics:
         """Return what was counted since construction."""
-        return dataclasses.replace(self._engine.state.tally.counts)
+        return dataclasses.replace(self._engine.state.counters.counts)
 
     @property
     def worker_pids(self) -> list[int]:
         """The processes, other than the caller's, that hold environments now."""
-        return self._engine.crew.worker_pids
+        return self._engine.supervisor.pids
 
     def __enter__(self) -> Self:
         return self

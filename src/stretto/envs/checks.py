@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stretto.envs.layout import Leaf, SpaceLayout
 from stretto.errors import InvalidOutput, Place
+from stretto.spaces import Leaf, SpaceLayout
 
 FIRST_STEPS = 8
 """How many calls of each slot `checks="first"` looks at.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from stretto.envs.layout import Array
+from stretto.spaces import Array
 
 _PUT_OFF = 64
 """How many steps are counted at once: counting each by itself took as long as two steps of CartPole."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,49 +12,51 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from stretto.budget import Lease
+from stretto.core import NextEpisode
 from stretto.envs import messages
-from stretto.envs.crew import Crew
-from stretto.envs.group_worker import STEP_ALL, Buffers
+from stretto.envs.arrays import STEP_ALL, Buffers, step_one
 from stretto.envs.infos import InfoJoin, Infos, merge
-from stretto.envs.layout import Array
-from stretto.envs.members import Issue, Member, Request, sender
 from stretto.envs.messages import Extras
+from stretto.envs.recovery import Recovery
 from stretto.envs.single_user import SingleUser
 from stretto.envs.state import Options, SlotState, TaskSource
 from stretto.errors import ClosedError, ResetNeeded, UsageError
+from stretto.spaces import Array
+from stretto.workers.requests import Issue, Request, sender, signaller
+from stretto.workers.supervisor import Supervisor
 
 _NOT_RESET = "it was not reset yet"
 
 
 class Engine:
-    """Brings a crew and the state of its slots together. Holds no reference to whoever presents it."""
+    """Brings workers and the state of their slots together. Must not reference a VectorEnv: its finalizer would never run."""
 
     def __init__(
         self,
-        crew: Crew,
+        supervisor: Supervisor,
+        recovery: Recovery,
         state: SlotState,
         *,
         autoreset_mode: AutoresetMode,
         episode_seeds: bool,
-        shared: bool,
         lease: Lease | None,
     ) -> None:
-        self.crew, self.state = crew, state
+        self.supervisor, self.recovery, self.state = supervisor, recovery, state
         self.count = state.count
         self.everyone = range(state.count)
         self.flying: dict[int, Request] = {}
         self.join_infos: InfoJoin = merge
         self._episode_seeds = episode_seeds
-        self._by_signal = shared and not state.actions.loose
+        self._by_signal = supervisor.backend.shares_memory and not state.actions.loose
         self._next_step = autoreset_mode is AutoresetMode.NEXT_STEP
         self._same_step = autoreset_mode is AutoresetMode.SAME_STEP
         self._stuck: str | None = _NOT_RESET
         self._closed: str | None = None
         self._lease = lease
         self.alone = SingleUser()
-        self._parts = [slice(member.first, member.first + member.count) for member in crew.members]
-        self._members = [member for member in crew.members for _ in member.slots]
-        self._step_all = [_signal(STEP_ALL + buffer) for buffer in (0, 1)]
+        self._limits = recovery.limits
+        self._parts = [slice(seat.factory.slots.start, seat.factory.slots.stop) for seat in supervisor.seats]
+        self._seat_of = [seat for seat in supervisor.seats for _ in seat.factory.slots]
         _engines.add(self)
 
     # ---- all slots ----
@@ -62,10 +64,14 @@ class Engine:
     def reset(self, seeds: Sequence[int | None], options: Options, slots: Sequence[int]) -> dict[str, Any]:
         """Reset `slots`; return the infos. The rows of all slots are then in `state.buffer`."""
         self.check_open()
-        state, crew = self.state, self.crew
-        failed = self._stuck not in (None, _NOT_RESET) or bool(self.flying) or crew.has_failed
+        state, supervisor = self.state, self.supervisor
+        given_up = any(seat.error is not None for seat in supervisor.seats)
+        failed = self._stuck not in (None, _NOT_RESET) or given_up
         if len(slots) < self.count and (failed or self._stuck):
-            raise ResetNeeded(f"all environments must be reset, not only some, because {self._why_stuck()}")
+            raise ResetNeeded(f"all environments must be reset, not only some, because {self._stuck}")
+        if len(slots) < self.count and self.flying:
+            return self._reset_beside_others(seeds, options, slots)
+        failed = failed or bool(self.flying)
         plans = {how.slot: how for how in state.plan_reset(seeds, options, slots, self._episode_seeds)}
         for slot, how in plans.items():
             state.last_reset[slot] = how
@@ -74,20 +80,20 @@ class Engine:
             ):  # else it goes on from what was before, and may have to be restored to it
                 state.history.forget(slot)
         if failed:
-            crew.recover()
+            self.recovery.recover(supervisor)
             self.flying.clear()
         state.align()
         buffer = 1 - state.buffer
         self._stuck = "a reset was interrupted or failed"
-        shares = [[plans[slot] for slot in member.slots if slot in plans] for member in crew.members]
+        shares = [[plans[slot] for slot in seat.factory.slots if slot in plans] for seat in supervisor.seats]
         requests = [
-            crew.ask(member, sender(messages.Reset(share, buffer)), "resetting", "reset")
-            for member, share in zip(crew.members, shares, strict=True)
+            supervisor.ask(seat, sender(messages.Reset(share, buffer)), "resetting", self._limits.reset)
+            for seat, share in zip(supervisor.seats, shares, strict=True)
             if share
         ]
         state.being_reset = frozenset(plans)
         try:
-            crew.settle(requests)
+            supervisor.settle(requests)
         finally:
             state.being_reset = frozenset()
         if len(slots) < self.count:
@@ -102,9 +108,35 @@ class Engine:
         self._stuck = None
         return infos
 
+    def _reset_beside_others(
+        self, seeds: Sequence[int | None], options: Options, slots: Sequence[int]
+    ) -> dict[str, Any]:
+        """Reset `slots` while others are in flight, whose rows are left alone; `gather` has the rows."""
+        state = self.state
+        busy = [slot for slot in slots if slot in self.flying]
+        if busy:
+            raise UsageError(f"an environment must be received before it is reset, slot {busy[0]} was not; call recv()")
+        self._stuck = "a reset was interrupted or failed"
+        requests = []
+        for how in state.plan_reset(seeds, options, slots, self._episode_seeds):
+            slot, buffer = how.slot, 1 - state.buffer_of(how.slot)
+            state.last_reset[slot] = how
+            if how.seed is not None:
+                state.history.forget(slot)
+            issue = sender(messages.Reset([how], buffer))
+            done = partial(_reset_one, state, how, buffer)
+            requests.append(self.supervisor.ask(self._seat_of[slot], issue, "resetting", self._limits.reset, done))
+        state.being_reset = frozenset(slots)
+        try:
+            self.supervisor.settle(requests)
+        finally:
+            state.being_reset = frozenset()
+        self._stuck = None
+        return self.join_infos([request.value.infos for request in requests], self.count)
+
     def step(self, admitted: list[Any]) -> dict[str, Any]:
         """Step every slot with admitted actions; return the infos. The rows are then in `state.buffer`."""
-        state, crew = self.state, self.crew
+        state, supervisor = self.state, self.supervisor
         if state.own_buffer:
             state.align()
             self._note_ended(state.buffer)
@@ -113,30 +145,36 @@ class Engine:
         if self._by_signal:
             for target, array in zip(state.buffers.actions, admitted, strict=True):
                 target[:] = array
-            told = crew.step_all(STEP_ALL + buffer, self._step_all[buffer])
+            answers = supervisor.signal_all(STEP_ALL + buffer, "stepping", self._limits.step)
         else:
-            told = crew.tell(lambda member: self._step_message(member, admitted, buffer), "stepping", "step")
+            requests = [
+                supervisor.ask(seat, self._step_message(part, admitted, buffer), "stepping", self._limits.step)
+                for seat, part in zip(supervisor.seats, self._parts, strict=True)
+            ]
+            supervisor.settle(requests)
+            answers = [request.value for request in requests]
         state.history.stepped(admitted, None)
-        infos = {} if told is None else self._take(told, buffer, self._parts)
+        infos = {} if answers is None else self._take(answers, buffer, self._parts)
         state.buffer = buffer  # before anything is asked again: a worker may have to be restored to these rows
-        state.tally.stepped(state.buffers.terminated[buffer], state.buffers.truncated[buffer])
+        state.counters.stepped(state.buffers.terminated[buffer], state.buffers.truncated[buffer])
         if state.has_tasks:
-            self._send_tasks(np.flatnonzero(state.tally.settle()).tolist())
+            self._tell_next(state.coming(np.flatnonzero(state.counters.settle()).tolist()))
         self._stuck = None
         return infos
 
-    def _step_message(self, member: Member, admitted: list[Any], buffer: int) -> messages.Step:
-        state, part = self.state, slice(member.first, member.first + member.count)
-        if state.actions.loose:
-            return messages.Step(None, admitted[part], buffer)
-        arrays = [array[part] for array in admitted]
-        if len(arrays) == 1 and not state.actions.fixed[0].path:
-            return messages.Step(None, arrays[0], buffer)
-        return messages.Step(None, [state.actions.row(arrays, (), i) for i in range(member.count)], buffer)
+    def _step_message(self, part: slice, admitted: list[Any], buffer: int) -> Issue:
+        actions = self.state.actions
+        if actions.loose:
+            rows: Any = admitted[part]
+        else:
+            arrays = [array[part] for array in admitted]
+            plain = len(arrays) == 1 and not actions.fixed[0].path
+            rows = arrays[0] if plain else [actions.row(arrays, (), i) for i in range(len(arrays[0]))]
+        return sender(messages.Step(None, rows, buffer), by_value=False)
 
-    def _take(self, told: Sequence[Extras | None], buffer: int, parts: Sequence[Any]) -> dict[str, Any]:
+    def _take(self, answers: Sequence[Extras | None], buffer: int, parts: Sequence[Any]) -> dict[str, Any]:
         pieces: list[Infos] = []
-        for extras, part in zip(told, parts, strict=True):
+        for extras, part in zip(answers, parts, strict=True):
             if extras is None:
                 pieces.append(None)
             else:
@@ -146,35 +184,49 @@ class Engine:
 
     def _note_ended(self, buffer: int) -> None:
         buffers = self.state.buffers
-        self.state.tally.over(buffers.terminated[buffer] | buffers.truncated[buffer])
+        self.state.counters.over(buffers.terminated[buffer] | buffers.truncated[buffer])
 
-    def _send_tasks(self, slots: Iterable[int]) -> None:
-        """Send the tasks of what these slots, which have just begun an episode, will begin next."""
-        ahead = self.state.tasks_ahead(slots)
-        for member in self.crew.members:
-            tasks = {slot: ahead[slot] for slot in member.slots if slot in ahead}
-            if tasks:  # nobody waits for the answer: a worker serves its requests in order
-                self.crew.ask(member, sender(messages.NextTasks(tasks)), "taking tasks", "step")
+    def _tell_next(self, episodes: Mapping[int, NextEpisode]) -> None:
+        """Tell slots what they play next. Nobody waits for the answer: a worker serves its requests in order."""
+        for seat in self.supervisor.seats:
+            share = {slot: episodes[slot] for slot in seat.factory.slots if slot in episodes}
+            if share:
+                done = partial(_knows_next, self.state, share)
+                issue = sender(messages.TellNext(share))
+                self.supervisor.ask(seat, issue, "hearing what comes next", self._limits.step, done)
+
+    def next_episodes(self, episodes: Mapping[int, NextEpisode]) -> None:
+        """Tell slots, also those in flight, what to play when they begin their next episode."""
+        with self.alone:
+            self.check_open()
+            if self._stuck is not None:
+                raise ResetNeeded(f"the environments must be reset before they are told more, because {self._stuck}")
+            counters = self.state.counters
+            self._tell_next(
+                {
+                    slot: self.state.as_next(slot, int(counters.episodes[slot]) + 1, episode)
+                    for slot, episode in episodes.items()
+                }
+            )
 
     # ---- some slots ----
 
     def send(self, admitted: list[Any], slots: Sequence[int]) -> None:
         """Let some slots step; `recv` waits for them."""
-        state, crew = self.state, self.crew
-        if any(member.inline for member in crew.members) and crew.backend.start is not None:
-            crew.move_out()
+        state, supervisor = self.state, self.supervisor
+        self.recovery.move_out(supervisor)
         for row, slot in enumerate(slots):
-            member, buffer = self._members[slot], 1 - state.buffer_of(slot)
+            seat, buffer = self._seat_of[slot], 1 - state.buffer_of(slot)
             one = [admitted[row]] if state.actions.loose else [array[row : row + 1] for array in admitted]
             if self._by_signal:
                 for target, array in zip(state.buffers.actions, one, strict=True):
                     target[slot] = array[0]
-                issue = _signal(2 * (slot - member.first + 1) + buffer)
+                issue = signaller(step_one(slot - seat.factory.first, buffer))
             else:
                 rows = one if state.actions.loose else [state.actions.row(one, (), 0)]
-                issue = sender(messages.Step([slot], rows, buffer))
+                issue = sender(messages.Step([slot], rows, buffer), by_value=False)
             done = partial(_stepped_one, state, slot, buffer, one, self._next_step)
-            self.flying[slot] = crew.ask(member, issue, "stepping", "step", done)
+            self.flying[slot] = supervisor.ask(seat, issue, "stepping", self._limits.step, done)
 
     def recv(self, ready: int | None, ordered: bool) -> tuple[list[int], dict[str, Any]]:
         """Wait for `ready` of the slots that were sent (default: all); return which, and their infos by row."""
@@ -187,7 +239,7 @@ class Engine:
             )
         requests = list(self.flying.values())
         self._stuck = "a recv was interrupted or failed"
-        self.crew.settle(requests[:wanted] if ordered else requests, ready=wanted)
+        self.supervisor.wait(requests[:wanted] if ordered else requests, wanted)
         slots = [slot for slot, request in self.flying.items() if request.finished][:wanted]
         taken = [self.flying.pop(slot) for slot in slots]
         for request in taken:
@@ -196,9 +248,9 @@ class Engine:
         self._stuck = None
         began = [slot for slot in slots if self._began(slot)]
         state = self.state
-        state.tally.begin(began)
+        state.counters.begin(began)
         if state.has_tasks:
-            self._send_tasks(began)
+            self._tell_next(state.coming(began))
         pieces: list[Infos] = []
         for row, request in enumerate(taken):
             infos = None if request.value is None else request.value.infos
@@ -239,16 +291,18 @@ class Engine:
         """Send all workers the same message and return one result a slot."""
         with self.alone:
             self.check_idle()
-            return tuple(value for part in self.crew.tell(lambda _: message, doing, "step") for value in part)
+            return tuple(
+                value for part in self.supervisor.tell(lambda _: message, doing, self._limits.step) for value in part
+            )
 
     def set_attr(self, name: str, values: Mapping[int, Any]) -> None:
         """Set an attribute in the worlds of the slots that have a value."""
         with self.alone:
             self.check_idle()
-            self.crew.tell(
-                lambda m: messages.SetAttr(name, {slot: values[slot] for slot in m.slots if slot in values}),
+            self.supervisor.tell(
+                lambda s: messages.SetAttr(name, {slot: values[slot] for slot in s.factory.slots if slot in values}),
                 f"setting {name!r}",
-                "step",
+                self._limits.step,
             )
             self.state.history.attribute_set(name, values)
 
@@ -261,8 +315,7 @@ class Engine:
                 raise UsageError("tasks can be replaced only where there are some; pass tasks=... to make_vec")
             state.set_tasks(tasks)
             if self._stuck is None:
-                ahead = state.tasks_ahead(self.everyone)
-                self.crew.tell(lambda m: messages.NextTasks({s: ahead[s] for s in m.slots}), "taking tasks", "step")
+                self._tell_next(state.coming(self.everyone))
 
     def check_open(self) -> None:
         if self._closed:
@@ -304,17 +357,19 @@ class Engine:
         """End the workers and let go of the arrays; may be called twice."""
         self._closed = "the vector environment is closed"
         try:
-            self.crew.close()
+            error = self.supervisor.close(self._limits.reset)
         finally:
             # Whoever holds a closed vector environment should not hold its memory.
             self.state.buffers = Buffers([], [], [], [], [])
             if self._lease is not None:
                 self._lease.release()
+        if error is not None:
+            raise error
 
     def disown(self) -> None:
         """Let a process that was forked off keep its hands off the workers: they are its parent's."""
         self.alone.inside = 0  # whichever thread that was, it is not in this process
-        if self.crew.remote:
+        if self.supervisor.remote:
             self._closed = "the workers of this vector environment belong to the process that this one was forked from"
 
 
@@ -339,10 +394,6 @@ def _whole_numbers(ids: Any) -> list[int]:
     return [int(one) for one in given]
 
 
-def _signal(code: int) -> Issue:
-    return lambda worker: worker.signal(code)
-
-
 def _stepped_one(
     state: SlotState, slot: int, buffer: int, actions: list[Any], next_step: bool, extras: Extras | None
 ) -> None:
@@ -352,5 +403,16 @@ def _stepped_one(
     state.history.stepped(actions, [slot])
     state.take(extras, buffer, [slot])
     state.own_buffer[slot] = buffer
-    state.tally.counts.episodes += int(b.terminated[buffer][slot] or b.truncated[buffer][slot])
-    state.tally.counts.steps += 1 - int(next_step and bool(b.terminated[old][slot] or b.truncated[old][slot]))
+    state.counters.counts.episodes += int(b.terminated[buffer][slot] or b.truncated[buffer][slot])
+    state.counters.counts.steps += 1 - int(next_step and bool(b.terminated[old][slot] or b.truncated[old][slot]))
+
+
+def _reset_one(state: SlotState, how: messages.ResetSlot, buffer: int, extras: Extras) -> None:
+    """Take in the reset of one slot."""
+    state.history.reset(how)
+    state.take(extras, buffer, [how.slot])
+    state.own_buffer[how.slot] = buffer
+
+
+def _knows_next(state: SlotState, episodes: Mapping[int, NextEpisode], _: None) -> None:
+    state.told_next(episodes)

@@ -5,38 +5,21 @@ from __future__ import annotations
 import copy
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from stretto.adapters.blocks import native
 from stretto.adapters.gymnasium import StepFunction
+from stretto.core import NextEpisode
+from stretto.envs.arrays import Rows
 from stretto.envs.checks import check_observation, check_scalars
 from stretto.envs.infos import SlotInfo, pack
-from stretto.envs.layout import Array, SpaceLayout, Target, same_space
-from stretto.envs.messages import Extras, Origin, ResetSlot
+from stretto.envs.messages import Built, Extras, Origin, ResetSlot, Restored, SlotPlan
+from stretto.envs.restorer import Restorer
 from stretto.envs.slot import NEVER, Clock, GroupSettings, Maker, Slot, Started
 from stretto.errors import InvalidOutput, InvalidSpace, Place
-
-
-@dataclass(slots=True)
-class Rows:
-    """Where a group writes the results of a step: row `i` belongs to its world `i`.
-
-    Numbers and flags are memoryviews: so few bytes are copied with less around it than numpy needs.
-    """
-
-    target: Target
-    rewards: memoryview[float]
-    terminated: memoryview[int]
-    truncated: memoryview[int]
-
-    @classmethod
-    def of(cls, target: Target, rewards: Array, terminated: Array, truncated: Array) -> Rows:
-        flags = [memoryview(cast(Any, array.view(np.uint8))) for array in (terminated, truncated)]
-        return cls(target, memoryview(cast(Any, rewards)), *flags)
+from stretto.spaces import SpaceLayout, same_space
 
 
 class EnvGroup:
@@ -53,6 +36,7 @@ class EnvGroup:
         self.everyone = range(self.count)
         self._span = range(first, first + self.count)
         self.layout: SpaceLayout
+        self.action_layout: SpaceLayout
         self._doing = "building"
         self._clock = Clock()
         self._no_flags = bytes(self.count)
@@ -76,7 +60,7 @@ class EnvGroup:
             self._move_on(i, "building")
             slot.build()
         head = self.slots[0].env
-        self.layout = SpaceLayout(head.observation_space)
+        self.layout, self.action_layout = SpaceLayout(head.observation_space), SpaceLayout(head.action_space)
         for slot in self.slots:
             slot.layout = self.layout
             for name in ("observation_space", "action_space"):
@@ -85,6 +69,18 @@ class EnvGroup:
                         f"all environments of a vector must have the same {name}, got {getattr(slot.env, name)} in "
                         f"slot {slot.number} and {getattr(head, name)} in slot {self.first}; wrap them so that they agree"
                     )
+
+    def describe(self) -> Built:
+        """Say what the worlds have in common."""
+        env = self.slots[0].env
+        return Built(
+            observation_space=env.observation_space,
+            action_space=env.action_space,
+            metadata=dict(env.metadata),
+            render_mode=env.render_mode,
+            spec=env.spec,
+            agents=getattr(env, "kinds", None),
+        )
 
     def _move_on(self, i: int, doing: str) -> None:
         self._doing = doing
@@ -205,6 +201,29 @@ class EnvGroup:
         # Many worlds write every observation into one array of theirs, and the reset would overwrite the last.
         self._entries.append((self.first + i, {"final_obs": copy.deepcopy(observation), "final_info": info}))
         return self.slots[i].autoreset()
+
+    # ---- for those who restore them ----
+
+    def restore(self, plans: list[SlotPlan], beat: Callable[[], None]) -> Restored:
+        """Bring slots to where others were; `beat` is called with every step."""
+        return Restorer(self, beat).restore(plans)
+
+    def record(self, i: int, on: bool) -> None:
+        self.slots[i].recording = on
+
+    def rebuild(self, i: int) -> None:
+        self.slots[i].rebuild()
+
+    def tell_next(self, i: int, episode: NextEpisode) -> None:
+        """Let a slot's next automatic reset be as told."""
+        self.slots[i].next = episode
+
+    def give_up_episode(self, i: int, plan: SlotPlan, reason: str | None) -> None:
+        """Go on after an episode that cannot be restored; it ends with the next step, unless it was over (no reason)."""
+        slot = self.slots[i]
+        slot.next = plan.next
+        slot.continue_after(plan.lost_episode, plan.slot_seed, plan.lost_seed)
+        slot.end_episode(plan.last, reason)
 
     def turn_to(self, slot: int) -> Place:
         """Be at another slot, of which something is to be said, and say where that is."""

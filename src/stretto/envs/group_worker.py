@@ -2,29 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from stretto.core import NextEpisode
 from stretto.envs import messages
+from stretto.envs.arrays import BUFFERS, Buffers, Rows, array_shapes
 from stretto.envs.blame import BlamingMail, parts_of, unpicklable
-from stretto.envs.group import EnvGroup, Rows
-from stretto.envs.info_buffer import BOARD_BYTES, InfoBuffer
+from stretto.envs.group import EnvGroup
+from stretto.envs.info_buffer import InfoBuffer
 from stretto.envs.infos import Table
-from stretto.envs.layout import Array, SpaceLayout
-from stretto.envs.messages import Attach, Built, Extras
-from stretto.envs.restorer import Restorer
+from stretto.envs.messages import Attach, Built, Extras, ResetSlot, Restored, SlotPlan
 from stretto.envs.slot import GroupSettings, Maker
-from stretto.errors import InvalidOutput
+from stretto.errors import InvalidOutput, Place
+from stretto.spaces import SpaceLayout
 from stretto.workers.base import Port, Start
-from stretto.workers.control import BEAT, INFOS, KNOWN, POSITION
 
-STEP_ALL = 0
-"""Signal: step every world; `STEP_ALL + buffer`. A step of one world is `2 * (i + 1) + buffer`."""
 
-BUFFERS = 2
+class Group(Protocol):
+    """Worlds by slot that are reset and stepped together; results go into the rows that they are given.
+
+    `everyone` are the indices of all of them, from 0 on; their slots are those from `first` on.
+    """
+
+    first: int
+    count: int
+    everyone: range
+    layout: SpaceLayout
+    action_layout: SpaceLayout
+
+    def build(self) -> None:
+        """Make the worlds; `place` can tell which one fails."""
+
+    def describe(self) -> Built:
+        """Say what the worlds have in common."""
+
+    def place(self) -> Place:
+        """Say what the group is at."""
+
+    def turn_to(self, slot: int) -> Place:
+        """Be at another slot, of which something is to be said, and say where that is."""
+
+    def reset(self, plans: Iterable[ResetSlot], rows: Rows) -> Extras:
+        """Reset some slots and write their rows."""
+
+    def step(self, indices: Sequence[int], actions: Any, rows: Rows) -> Extras | None:
+        """Step some worlds and write their rows; `None` where there is nothing else to tell."""
+
+    def tell_next(self, i: int, episode: NextEpisode) -> None:
+        """Let a slot's next automatic reset be as told."""
+
+    def refuse(self, observation: Any) -> None:
+        """Raise because the world that the group is at observed nothing, or a part of it is `None`."""
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], indices: Iterable[int]) -> list[Any]:
+        """Call a method of some worlds, or read an attribute."""
+
+    def set_attr(self, name: str, i: int, value: Any) -> None:
+        """Set an attribute of one world."""
+
+    def map(self, function: Callable[[Any], Any]) -> list[Any]:
+        """Run a function beside every world."""
+
+    def restore(self, plans: list[SlotPlan], beat: Callable[[], None]) -> Restored:
+        """Bring slots to where others were; `beat` is called with every step, as a sign of life."""
+
+    def close(self) -> None:
+        """Close every world, even if one fails to; then raise what the first one raised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,78 +82,34 @@ class GroupFactory:
     first: int
     settings: GroupSettings
 
+    @property
+    def slots(self) -> range:
+        """The slots that it makes worlds for."""
+        return range(self.first, self.first + len(self.makers))
+
     def __call__(self, port: Port) -> GroupService:
-        return GroupService(port, self.makers, self.first, self.settings)
-
-
-def array_shapes(
-    observations: SpaceLayout, actions: SpaceLayout, count: int
-) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Return the arrays of `count` slots: twice observations, rewards and both flags, then the actions, and a board."""
-    flag = np.dtype(np.bool_)
-    once = [*observations.shapes(count), ((count,), np.dtype(np.float64)), ((count,), flag), ((count,), flag)]
-    return [*once * BUFFERS, *actions.shapes(count), ((count, BOARD_BYTES), np.dtype(np.uint8))]
-
-
-@dataclass(slots=True)
-class Buffers:
-    """The arrays of `array_shapes`, by role."""
-
-    observations: list[list[Array]]
-    rewards: list[Array]
-    terminated: list[Array]
-    truncated: list[Array]
-    actions: list[Array]
-    board: Array | None = None
-
-    @classmethod
-    def of(cls, arrays: list[Array], leaves: int) -> Buffers:
-        size = leaves + 3
-        sets = [arrays[b * size : (b + 1) * size] for b in range(BUFFERS)]
-        return cls(
-            observations=[s[:leaves] for s in sets],
-            rewards=[s[leaves] for s in sets],
-            terminated=[s[leaves + 1] for s in sets],
-            truncated=[s[leaves + 2] for s in sets],
-            actions=arrays[BUFFERS * size : -1],
-            board=arrays[-1],
-        )
-
-    def part(self, first: int, count: int) -> Buffers:
-        """Return the rows of some slots, as views."""
-        span = slice(first, first + count)
-        return Buffers(
-            observations=[[a[span] for a in arrays] for arrays in self.observations],
-            rewards=[a[span] for a in self.rewards],
-            terminated=[a[span] for a in self.terminated],
-            truncated=[a[span] for a in self.truncated],
-            actions=[a[span] for a in self.actions],
-            board=None if self.board is None else self.board[span],
-        )
+        return GroupService(port, EnvGroup(self.makers, self.first, self.settings, port.index, port.position))
 
 
 class GroupService:
     """Answers for a group of worlds."""
 
-    def __init__(self, port: Port, makers: Sequence[Maker], first: int, settings: GroupSettings) -> None:
-        self._port = port
-        self._group = EnvGroup(makers, first, settings, port.index, port.words[POSITION : POSITION + 1])
+    def __init__(self, port: Port, group: Group) -> None:
+        self._port, self._group = port, group
         port.place = self._group.place
-        if port.crosses_processes:
+        if port.pickles:
             port.mail = BlamingMail(port.mail, self._blame)
         self._asked: Sequence[int] = ()
         self._group.build()
-        env = self._group.slots[0].env
-        self._observations = self._group.layout
-        self._actions = SpaceLayout(env.action_space)
+        self._observations, self._actions = self._group.layout, self._group.action_layout
         self._scalar_actions = not self._actions.loose and [
             (leaf.path, leaf.shape) for leaf in self._actions.fixed
         ] == [((), ())]
         self._rows: list[Rows] = []
         self._buffers: Buffers | None = None
-        self._board: InfoBuffer | None = None
+        self._info_buffer: InfoBuffer | None = None
         self._shared = True
-        self._loose: list[list[Any]] = [[None] * len(makers) for _ in self._observations.loose]
+        self._loose: list[list[Any]] = [[None] * group.count for _ in self._observations.loose]
         self._changed: list[tuple[int, int, Any]] = []
 
     def close(self) -> None:
@@ -131,9 +134,9 @@ class GroupService:
             case messages.MapWorlds(function):
                 self._asked = group.everyone
                 return group.map(function)
-            case messages.NextTasks(tasks):
-                for slot, by_episode in tasks.items():
-                    group.slots[slot - group.first].tasks.update(by_episode)
+            case messages.TellNext(episodes):
+                for slot, episode in episodes.items():
+                    group.tell_next(slot - group.first, episode)
                 return None
             case messages.Restore(plans):
                 return self._restore(plans)
@@ -141,7 +144,7 @@ class GroupService:
                 self._attach(message)
                 return None
             case messages.Describe():
-                return self._built()
+                return group.describe()
             case Start():
                 return None
             case _:
@@ -154,8 +157,8 @@ class GroupService:
         if code < BUFFERS:
             actions = self._take_actions(slice(None))
             extras = group.step(group.everyone, actions, self._rows[buffer])
-            if extras is not None and self._board is not None:
-                extras = self._lay_down(extras, self._board)
+            if extras is not None and self._info_buffer is not None:
+                extras = self._lay_down(extras, self._info_buffer)
         else:
             i = (code >> 1) - 1
             extras = group.step([i], self._take_actions(slice(i, i + 1)), self._rows[buffer])
@@ -164,12 +167,12 @@ class GroupService:
             extras.objects, self._changed = self._changed, []
         return extras
 
-    def _lay_down(self, extras: Extras, board: InfoBuffer) -> Extras | None:
-        """Lay infos on the board if they fit; return what is left to be sent."""
+    def _lay_down(self, extras: Extras, buffer: InfoBuffer) -> Extras | None:
+        """Lay infos into shared memory if they fit; return what is left to be sent."""
         if isinstance(extras.infos, Table):
-            laid = board.put(extras.infos, self._port.serving, self._port.words[KNOWN])
+            laid = buffer.put(extras.infos, self._port.learned)
             if isinstance(laid, int):
-                self._port.words[INFOS] = laid
+                self._port.note(laid)
                 extras.infos = None
             else:
                 extras.infos = laid
@@ -215,17 +218,6 @@ class GroupService:
             extras.arrays = [array[list(indices)] for array in rows]
         return extras
 
-    def _built(self) -> Built:
-        env = self._group.slots[0].env
-        return Built(
-            observation_space=env.observation_space,
-            action_space=env.action_space,
-            metadata=dict(env.metadata),
-            render_mode=env.render_mode,
-            spec=env.spec,
-            agents=getattr(env, "kinds", None),
-        )
-
     def _attach(self, message: Attach) -> None:
         group, leaves = self._group, len(self._observations.fixed)
         if message.fields is None:
@@ -235,8 +227,8 @@ class GroupService:
         else:
             arrays = self._port.arena.view(message.fields)
             self._buffers = Buffers.of(arrays, leaves).part(group.first, group.count)
-            if self._port.crosses_processes and self._buffers.board is not None:
-                self._board = InfoBuffer(group.first, self._buffers.board)
+            if self._port.pickles and self._buffers.info_room is not None:
+                self._info_buffer = InfoBuffer(group.first, self._buffers.info_room)
         b = self._buffers
         self._rows = [
             Rows.of(
@@ -259,6 +251,6 @@ class GroupService:
     def _restore(self, plans: list[messages.SlotPlan]) -> messages.Restored:
         self._port.muted = True
         try:
-            return Restorer(self._group, self._port.words[BEAT : BEAT + 1]).restore(plans)
+            return self._group.restore(plans, self._port.beat)
         finally:
             self._port.muted = False

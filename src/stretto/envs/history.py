@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from stretto.envs.layout import Array, SpaceLayout
+from stretto.core import NextEpisode
 from stretto.envs.messages import Attempt, Call, Origin, ResetSlot
+from stretto.spaces import Array, SpaceLayout
 
 FALLBACK_ENTRIES = 5_000
 """How many steps are kept behind the nearest restorable point, for worlds that it turns out not to restore."""
@@ -72,7 +73,9 @@ class History:
         self._entries = _Log()  # a list is a step of all slots, a tuple is something else
         self._steps = 0
         self._others: list[int] = []  # where the entries are that are no steps: few, and often none
-        self._own = [_Log() for _ in range(count)]  # (entries noted before it, a row of actions or a reset)
+        self._own = [
+            _Log() for _ in range(count)
+        ]  # (entries noted before it, a row of actions, a reset or what is next)
         self._own_steps = [0] * count
         self._noted = 0
         self._nearest: list[_Point | None] = [None] * count
@@ -112,6 +115,11 @@ class History:
         """Note that an attribute was set in the worlds of the slots that have a value."""
         self._other(("set", name, dict(values)))
 
+    def told_next(self, slot: int, episode: NextEpisode) -> None:
+        """Note what a slot was told to play next."""
+        self._own[slot].items.append((self._entries.end, ("next", episode)))
+        self._noted += 1
+
     def forget(self, slot: int) -> None:
         """Note that what the slot did before will not be asked for again."""
         self._settle(slot)
@@ -139,7 +147,8 @@ class History:
             episode=origin.episode,
             generator=origin.generator,
             globals=origin.globals,
-            options=None if origin.automatic else how.options,
+            options=origin.options if origin.automatic else how.options,
+            next=None if origin.automatic else how.next,
             restoring=True,
         )
         self._nearest[slot] = self._here(restored)
@@ -298,4 +307,6 @@ class History:
 
 
 def _own_event(event: Any) -> tuple[str, Any]:
-    return ("reset", event) if isinstance(event, ResetSlot) else ("step", event)
+    if isinstance(event, ResetSlot):
+        return "reset", event
+    return event if event[:1] == ("next",) else ("step", event)

@@ -7,22 +7,17 @@ from typing import Any
 import numpy as np
 
 from stretto.envs.infos import InfoKind, Infos, Table
-from stretto.envs.layout import Array
-
-BOARD_BYTES = 256
-"""The room of a slot: about 28 numbers, each with a byte that says whether it is there."""
+from stretto.spaces import Array
 
 _MOST_KINDS = 60
 _WHOLE = 1 << 7
-_REQUEST_BITS = 8
 
 
 class InfoBuffer:
     """The room of the slots from `first` on, seen by their worker or by the caller.
 
     A kind of infos is sent by mail, with a number, until the caller says that it knows it: a bit for each in one of its
-    words. From then on its tables lie here, and a word of the worker's says to which request they belong and of which
-    kind they are.
+    words. From then on its tables lie here, and a note beside the answer says of which kind they are.
     """
 
     def __init__(self, first: int, room: Array) -> None:
@@ -33,8 +28,8 @@ class InfoBuffer:
 
     # ---- the worker's side ----
 
-    def put(self, table: Table, request: int, known: int) -> int | Table:
-        """Lay a table down and return the word that says so; a table that has to be sent comes back, with its number.
+    def put(self, table: Table, known: int) -> int | Table:
+        """Lay a table down and return the note that says so; a table that has to be sent comes back, with its number.
 
         `known` are the kinds that the caller knows.
         """
@@ -52,9 +47,9 @@ class InfoBuffer:
         for target, block in zip(blocks, table.blocks, strict=True):
             target[...] = block
         if table.mask is None:
-            return request << _REQUEST_BITS | _WHOLE | number
+            return _WHOLE | number
         mask[...] = table.mask
-        return request << _REQUEST_BITS | number
+        return number
 
     def _size(self, kind: InfoKind) -> int:
         sizes = [len(numbers) * _bytes(form) for form, numbers in kind.blocks()]
@@ -85,17 +80,10 @@ class InfoBuffer:
     def _view(self, shape: tuple[int, ...], dtype: Any, offset: int) -> Array:
         return np.ndarray(shape, dtype, self._room.data, offset)
 
-    def table(self, word: int, request: int) -> Table | None:
-        """Return the table that a word speaks of if it belongs to a request; it is there until the next one is made."""
-        if not speaks_of(word, request):
-            return None
-        kind, blocks, mask = self._kinds[word & (_WHOLE - 1)]
-        return Table(self._first, kind, blocks, None if word & _WHOLE else mask)
-
-
-def speaks_of(word: int, request: int) -> bool:
-    """Whether a word says that a request's infos lie on the board."""
-    return word >> _REQUEST_BITS == request
+    def table(self, note: int) -> Table:
+        """Return the table that a note speaks of; it is there until the next request is made."""
+        kind, blocks, mask = self._kinds[note & (_WHOLE - 1)]
+        return Table(self._first, kind, blocks, None if note & _WHOLE else mask)
 
 
 def _bytes(form: tuple[str, tuple[int, ...]]) -> int:

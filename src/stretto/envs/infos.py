@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from stretto.envs.layout import Array
 from stretto.errors import InvalidOutput, Place
+from stretto.spaces import Array
 from stretto.workers.mail import Sent
 
 SlotInfo = tuple[int, dict[str, Any]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,20 +16,21 @@ from stretto.adapters.blocks import as_env
 from stretto.adapters.gymnasium import makers as makers_of
 from stretto.budget import CpuBudget, default_budget
 from stretto.core import SIMULTANEOUS, TURNS
+from stretto.envs.arrays import Buffers, array_shapes
 from stretto.envs.autotune import Choice, choose_backend
-from stretto.envs.crew import Crew
 from stretto.envs.engine import Engine
-from stretto.envs.group_worker import Buffers, GroupFactory, array_shapes
-from stretto.envs.layout import SpaceLayout, same_space
-from stretto.envs.members import Limits
-from stretto.envs.messages import Attach, Built
+from stretto.envs.group_worker import GroupFactory
+from stretto.envs.messages import Attach, Built, Describe
 from stretto.envs.multiagent import MultiAgentVectorEnv
+from stretto.envs.recovery import Limits, Recovery
 from stretto.envs.slot import GroupSettings, Maker
 from stretto.envs.state import SlotState, TaskSource
 from stretto.envs.vector import VectorEnv
 from stretto.errors import FewerWorkers, InvalidLayout, InvalidSpace, ResourceError, UsageError, user_stacklevel
+from stretto.spaces import SpaceLayout, same_space
 from stretto.workers.arena import lay_out
-from stretto.workers.backends import PROCESS, SERIAL, Backend, backend_named
+from stretto.workers.backends import MESSAGE_PROCESS, PROCESS, SERIAL, backend_named
+from stretto.workers.supervisor import Supervisor
 
 SPIN_SECONDS = 500e-6
 """How long both sides look at shared memory before they sleep, where every process has a core."""
@@ -102,6 +104,8 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     makers = makers_of(id_or_factory, num_envs, env_kwargs, (*wrappers, partial(as_env, turns=turns)))
     budget = budget or default_budget()
     chosen = _choose(backend, workers, makers, budget, isolate)
+    if transport == "message" and chosen.backend is PROCESS:
+        chosen = replace(chosen, backend=MESSAGE_PROCESS)
     traced = _debugger_attached()
     limits = Limits(
         start=None if traced else start_timeout,
@@ -111,19 +115,20 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         max_restarts=max_restarts,
     )
     group = GroupSettings(mode, episode_seeds, global_rng, checks)
-    crew, built, chosen = _start(makers, chosen, group, limits, budget, isolate)
+    recovery = Recovery(limits)
+    supervisor, built, chosen = _start(makers, chosen, group, recovery, budget, isolate)
     try:
-        state = _state(crew, built, num_envs, replay_limit, mode, shared=transport == "shared")
+        state = _state(supervisor, recovery, built, num_envs, replay_limit, mode)
         state.set_tasks(tasks)
     except BaseException:
-        crew.close()
+        supervisor.close()
         raise
     engine = Engine(
-        crew,
+        supervisor,
+        recovery,
         state,
         autoreset_mode=mode,
         episode_seeds=episode_seeds,
-        shared=transport == "shared",
         lease=budget.lease(chosen.workers),
     )
     present = VectorEnv if built.agents is None else MultiAgentVectorEnv
@@ -182,7 +187,7 @@ def _choose(backend: str, workers: int | None, makers: Sequence[Maker], budget: 
             return chosen
         return Choice(PROCESS, workers, f"process with {workers} workers, because that many were asked for")
     row = backend_named(backend)
-    if isolate and not row.crosses_processes:
+    if isolate and not row.killable:
         raise UsageError(f"isolate=True needs another process, got backend={backend!r}; use 'process' or 'auto'")
     if row is SERIAL:
         if workers not in (None, 1):
@@ -199,32 +204,39 @@ def _start(
     makers: Sequence[Maker],
     chosen: Choice,
     group: GroupSettings,
-    limits: Limits,
+    recovery: Recovery,
     budget: CpuBudget,
     isolate: bool,
-) -> tuple[Crew, Built, Choice]:
+) -> tuple[Supervisor, Built, Choice]:
     """Start the workers; with fewer than chosen if the machine does not allow as many."""
     workers, lack = chosen.workers, ""
+    limit = recovery.limits.start
     while True:
-        crew = Crew(chosen.backend, limits, spin_seconds=_spin(chosen.backend, workers, budget))
+        spin = SPIN_SECONDS if chosen.backend.pickles and workers <= budget.free else 0.0
+        supervisor = Supervisor(chosen.backend, recovery=recovery, spin_seconds=spin, start_seconds=limit)
         try:
             shares = _shares(makers, workers, group, chosen.relief)
-            inline = len(shares) - 1 if chosen.backend.caller_works and not isolate else None
-            built: list[Built] = crew.start(shares, inline)
+            for index, share in enumerate(shares):
+                works_here = index == len(shares) - 1 and chosen.backend.caller_works and not isolate
+                supervisor.add_seat(share, inline=works_here, capacity=2 * len(share.makers) + 64)
+            for seat in sorted(supervisor.seats, key=lambda seat: seat.inline):  # others build while the caller does
+                supervisor.start(seat)
+            built: list[Built] = supervisor.tell(lambda _: Describe(), "building", limit)
             _check_equal(built, shares)
             if workers != chosen.workers:
                 reason = f"{chosen.backend} with {workers} workers, because {chosen.workers} cannot be had: {lack}"
                 warnings.warn(FewerWorkers(reason), stacklevel=user_stacklevel())
                 chosen = Choice(chosen.backend, workers, reason)
-            return crew, built[0], chosen
+            return supervisor, built[0], chosen
         except ResourceError as error:
-            crew.close()
+            started = sum(seat.worker is not None for seat in supervisor.seats)
+            supervisor.close()
             if workers == 1:
                 raise
             # Not as many as could be started: the caller's program, and who has to be replaced, need some room too.
-            workers, lack = max(1, min(workers - 1, 3 * len(crew.ever_started) // 4)), str(error)
+            workers, lack = max(1, min(workers - 1, 3 * started // 4)), str(error)
         except BaseException:
-            crew.close()
+            supervisor.close()
             raise
 
 
@@ -239,11 +251,6 @@ def _shares(makers: Sequence[Maker], workers: int, group: GroupSettings, relief:
     return shares
 
 
-def _spin(backend: Backend, workers: int, budget: CpuBudget) -> float:
-    spare = backend.crosses_processes and workers <= budget.free
-    return SPIN_SECONDS if spare else 0.0
-
-
 def _check_equal(built: Sequence[Built], shares: Sequence[GroupFactory]) -> None:
     for one, share in zip(built, shares, strict=True):
         for name in ("observation_space", "action_space"):
@@ -254,14 +261,16 @@ def _check_equal(built: Sequence[Built], shares: Sequence[GroupFactory]) -> None
                 )
 
 
-def _state(crew: Crew, built: Built, count: int, replay_limit: int, mode: AutoresetMode, *, shared: bool) -> SlotState:
+def _state(
+    supervisor: Supervisor, recovery: Recovery, built: Built, count: int, replay_limit: int, mode: AutoresetMode
+) -> SlotState:
     """Lay out the arrays and tell the workers where they are."""
     observations, actions = SpaceLayout(built.observation_space), SpaceLayout(built.action_space)
     state = SlotState(observations, actions, count, replay_limit, mode)
     fields, size = lay_out(array_shapes(observations, actions, count))
-    crew.arena.allocate(size)
-    state.buffers = Buffers.of(crew.arena.view(fields), len(observations.fixed))
-    crew.attach(Attach(fields if shared else None, count), state, state.buffers.board if shared else None)
+    supervisor.arena.allocate(size)
+    state.buffers = Buffers.of(supervisor.arena.view(fields), len(observations.fixed))
+    recovery.attach(supervisor, Attach(fields if supervisor.backend.shares_memory else None, count), state)
     return state
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
+from stretto.core import NextEpisode
 from stretto.envs.infos import Infos
 from stretto.workers.arena import Field
 from stretto.workers.mail import Sent
@@ -43,8 +44,9 @@ class Attach:
 class ResetSlot:
     """How to reset one slot.
 
-    `entropy` seeds the private generators where no seed was ever given. `generator` is the state of the world's own
-    `np_random` to begin with, `globals` that of its private generators: both only when an episode is restored.
+    `next` is what the automatic reset after it is told. `entropy` seeds the private generators where no seed was ever
+    given. `generator` is the state of the world's own `np_random` to begin with, `globals` that of its private
+    generators: both only when an episode is restored.
     """
 
     slot: int
@@ -53,7 +55,7 @@ class ResetSlot:
     episode: int = 0
     slot_seed: int | None = None
     entropy: int = 0
-    tasks: Mapping[int, Any] = field(default_factory=dict)
+    next: NextEpisode | None = None
     generator: dict[str, Any] | None = None
     globals: dict[str, Any] | None = None
     restoring: bool = False
@@ -102,15 +104,18 @@ class MapWorlds:
 
 
 @dataclass(frozen=True, slots=True)
-class NextTasks:
-    """Tasks of coming episodes: slot -> episode -> task."""
+class TellNext:
+    """What slots are to play when they begin their next episode."""
 
-    tasks: dict[int, dict[int, Any]]
+    episodes: dict[int, NextEpisode]
 
 
 @dataclass(frozen=True, slots=True)
 class Origin(Sent):
-    """A point from which a slot can be restored: just before an episode's reset, asked for or automatic."""
+    """A point from which a slot can be restored: just before an episode's reset, asked for or automatic.
+
+    `options` are those of an automatic reset; what a caller asks for it knows itself.
+    """
 
     slot: int
     episode: int
@@ -118,6 +123,7 @@ class Origin(Sent):
     generator: dict[str, Any] | None
     globals: dict[str, Any] | None
     automatic: bool
+    options: dict[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -137,8 +143,8 @@ class Extras(Sent):
 class Attempt:
     """A way to restore a slot: what had changed its world before a reset, the reset, and what happened after it.
 
-    Events, in order, are ("steps", actions, one array a leaf), ("reset", ResetSlot), ("call", Call) or
-    ("set", name, value).
+    Events, in order, are ("steps", actions, one array a leaf), ("reset", ResetSlot), ("next", NextEpisode),
+    ("call", Call) or ("set", name, value).
     """
 
     before: list[Any]
@@ -153,8 +159,8 @@ class SlotPlan:
     `attempts` are ways to do so, the best first. `changes` are the calls and attributes that have changed its world.
     `expected` is the last row that the caller saw: observation, reward, terminated, truncated; `None`: nothing to
     compare with. If the slot cannot be restored, `lost_seed` seeds the next episode, unless `slot_seed` has a key for
-    each; `reason` says why where that is known beforehand, and `last` is the observation to end the lost episode with,
-    unless it `is_over` already.
+    each or `next` says another. `reason` says why where that is known beforehand, and `last` is the observation to end
+    the lost episode with, unless it `is_over` already.
     """
 
     slot: int
@@ -165,7 +171,7 @@ class SlotPlan:
     lost_seed: int
     lost_episode: int
     slot_seed: int | None
-    tasks: Mapping[int, Any]
+    next: NextEpisode | None
     is_over: bool
     reason: str | None = None
 

@@ -15,14 +15,14 @@ from gymnasium.vector.utils import batch_space
 from stretto.adapters.blocks import AgentKind
 from stretto.envs import messages
 from stretto.envs.actions import ActionGate
+from stretto.envs.arrays import copiers
 from stretto.envs.calls import WorldCalls
-from stretto.envs.copies import copiers
 from stretto.envs.engine import Engine
-from stretto.envs.layout import FIXED, Array, SpaceLayout
 from stretto.envs.messages import Built
 from stretto.envs.state import Options
 from stretto.envs.vector import chosen_slots, slot_seeds
 from stretto.errors import InvalidAction
+from stretto.spaces import FIXED, Array, SpaceLayout
 
 
 class AgentBatch(dict[str, Any]):
@@ -111,7 +111,7 @@ class MultiAgentVectorEnv(WorldCalls):
         slots, options = chosen_slots(options, self.num_envs)
         with self._engine.alone:
             infos = self._engine.reset(slot_seeds(seed, self.num_envs), options, slots)
-            value = self._value()
+            value = self._engine.gather(self._engine.everyone)[0] if self._engine.flying else self._value()
             self._see_who_is_there(value["acting"], value["alive"])
             return self._observations(value), infos
 

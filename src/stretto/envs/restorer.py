@@ -2,29 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, cast
 
 import numpy as np
 
-from stretto.envs.group import EnvGroup, Rows
-from stretto.envs.layout import SpaceLayout
+from stretto.core import NextEpisode
+from stretto.envs.arrays import Rows
 from stretto.envs.messages import Call, ResetSlot, Restored, SlotPlan
+from stretto.spaces import SpaceLayout
 
 
 class _Mismatch(Exception):
     """The replayed world is not where the lost one was."""
 
 
-class Restorer:
-    """Restores the slots of a fresh group. `beat[0]` changes with every step, as a sign of life."""
+class Replayed(Protocol):
+    """Worlds by slot that can be brought to where others were, one slot at a time."""
 
-    def __init__(self, group: EnvGroup, beat: memoryview[int]) -> None:
+    first: int
+    count: int
+    layout: SpaceLayout
+    action_layout: SpaceLayout
+
+    def record(self, i: int, on: bool) -> None:
+        """Keep points to restore a slot from, or not."""
+
+    def rebuild(self, i: int) -> None:
+        """Replace a world by a new one, as if nothing had happened to it yet."""
+
+    def reset_slot(self, how: ResetSlot) -> tuple[Any, dict[str, Any]]:
+        """Reset one slot; return its observation and info."""
+
+    def step(self, indices: Sequence[int], actions: Iterable[Any], rows: Rows) -> object:
+        """Step some worlds and write their rows."""
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], indices: Iterable[int]) -> list[Any]:
+        """Call a method of some worlds."""
+
+    def set_attr(self, name: str, i: int, value: Any) -> None:
+        """Set an attribute of one world."""
+
+    def tell_next(self, i: int, episode: NextEpisode) -> None:
+        """Let a slot's next automatic reset be as told."""
+
+    def give_up_episode(self, i: int, plan: SlotPlan, reason: str | None) -> None:
+        """Go on after an episode that cannot be restored."""
+
+
+class Restorer:
+    """Restores the slots of a fresh group; `beat` is called with every step, as a sign of life."""
+
+    def __init__(self, group: Replayed, beat: Callable[[], None]) -> None:
         self._group, self._beat = group, beat
         self._seen: Any = None
         self._stepped = False
         self._replayed = 0
-        self._actions = SpaceLayout(group.slots[0].env.action_space)
         count = group.count
         self._scratch = Rows.of(self, np.zeros(count), np.zeros(count, bool), np.zeros(count, bool))
 
@@ -35,21 +68,19 @@ class Restorer:
         """Restore every slot that has a plan; say which ones had to be given up."""
         lost: dict[int, str] = {}
         for plan in plans:
-            slot = self._group.slots[plan.slot - self._group.first]
-            slot.recording = False
-            reason = self._restore_slot(plan)
-            slot.recording = True
+            i = plan.slot - self._group.first
+            self._group.record(i, False)
+            reason = self._restore_slot(i, plan)
+            self._group.record(i, True)
             if reason is not None:
                 lost[plan.slot] = reason
         return Restored(self._replayed, lost)
 
-    def _restore_slot(self, plan: SlotPlan) -> str | None:
-        i = plan.slot - self._group.first
-        slot = self._group.slots[i]
+    def _restore_slot(self, i: int, plan: SlotPlan) -> str | None:
         reason = plan.reason
         for number, attempt in enumerate(plan.attempts):
             if number:
-                slot.rebuild()
+                self._group.rebuild(i)
             try:
                 self._do_all(i, attempt.before)
                 self._begin(i, attempt.reset)
@@ -61,13 +92,11 @@ class Restorer:
             except Exception as error:  # noqa: BLE001  it did not raise before, so this is not the same world again
                 reason = f"the world does not repeat itself: replayed, it raised {error!r}"
         if plan.attempts:
-            slot.rebuild()
+            self._group.rebuild(i)
         self._do_all(i, plan.changes)
         if reason is None:  # it was never reset, so that nothing is lost
             return None
-        slot.tasks.update(plan.tasks)
-        slot.continue_after(plan.lost_episode, plan.slot_seed, plan.lost_seed)
-        slot.end_episode(plan.last, None if plan.is_over else reason)
+        self._group.give_up_episode(i, plan, None if plan.is_over else reason)
         return None if plan.is_over else reason
 
     def _begin(self, i: int, how: ResetSlot) -> None:
@@ -86,6 +115,8 @@ class Restorer:
                     self._step(i, action)
             case ("reset", how):
                 self._begin(i, how)
+            case ("next", episode):
+                self._group.tell_next(i, episode)
             case ("set", name, value):
                 self._group.set_attr(name, i, value)
             case ("call", Call(name, args, kwargs)):
@@ -95,14 +126,14 @@ class Restorer:
 
     def _rows(self, actions: Any) -> Iterable[Any]:
         """Return the actions of steps that follow each other, one by one."""
-        if self._actions.loose:
+        if self._group.action_layout.loose:
             return cast(list[Any], actions)
-        return (self._actions.row(actions, (), k) for k in range(len(actions[0])))
+        return (self._group.action_layout.row(actions, (), k) for k in range(len(actions[0])))
 
     def _step(self, i: int, action: Any) -> None:
         self._replayed += 1
         self._stepped = True
-        self._beat[0] = self._replayed
+        self._beat()
         self._group.step([i], [action], self._scratch)
 
     def _compare(self, i: int, plan: SlotPlan) -> None:

@@ -18,11 +18,12 @@ from stretto.adapters.gymnasium import (
     generator_state,
     set_generator,
 )
+from stretto.core import NextEpisode
 from stretto.envs.checks import FIRST_STEPS, check_observation, check_scalars
-from stretto.envs.layout import SpaceLayout
 from stretto.envs.messages import Origin, ResetSlot
 from stretto.errors import InvalidOutput, Place, ResetNeeded
 from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree, episode_seed
+from stretto.spaces import SpaceLayout
 
 RECORD_EVERY, RECORD_SECONDS, RECORD_SHARE = 2_000, 1.0, 50
 """When the next episode is a point to restore the slot from: after so many steps or seconds, whichever come first.
@@ -36,6 +37,8 @@ PROBATION_CALLS = 16
 """How many calls of a world are watched for draws from global generators."""
 
 NEVER = 1 << 62
+
+_AS_EVER = NextEpisode()
 
 Maker = Callable[[], gymnasium.Env[Any, Any]]
 Started = tuple[Any, dict[str, Any]]
@@ -83,7 +86,7 @@ class Slot:
         self._steps, self._index, self._clock, self._place = steps, index, clock, place
         self.env: gymnasium.Env[Any, Any]
         self.layout: SpaceLayout | None = None
-        self.tasks: dict[int, Any] = {}
+        self.next: NextEpisode | None = None
         self.episode = -1
         self.seed: int | None = None
         self.began = 0
@@ -116,7 +119,7 @@ class Slot:
                 self._guard = PrivateGenerators(tree, 0, GLOBAL_GENERATORS)
             else:
                 self._guard = PrivateGenerators(tree, PROBATION_CALLS)
-            self.env = self._guard.run(self._maker)
+            self.env = self._guard.run_repeatable(self._maker, undo=lambda first: first.close())
         self._forget()
         self.install()
 
@@ -219,7 +222,7 @@ class Slot:
 
     def reset(self, how: ResetSlot) -> Started:
         """Begin an episode as told, and remember what later ones need."""
-        self.tasks.update(how.tasks)
+        self.next = how.next
         seed = how.seed
         if how.slot_seed is not None:
             self.seed = how.slot_seed
@@ -238,8 +241,8 @@ class Slot:
             elif seed is None and not self._ever_reset:
                 self._guard.reseed(SeedTree(how.entropy).child("global", self.number))
         if self.recording and (how.slot_seed is None or seed is None):
-            self._record(seed, automatic=False)
-        return self._reset_world(seed, self._options(how.options))
+            self._record(seed, None, automatic=False)
+        return self._reset_world(seed, how.options)
 
     def autoreset(self) -> Started:
         """Begin the next episode."""
@@ -248,11 +251,13 @@ class Slot:
         due = self.recording and (
             clock.now - self.recorded >= RECORD_EVERY or time.monotonic() - self._recorded_at > self._record_seconds
         )
-        if due or ready is None or self.tasks or self._next_seed is not None or self._settings.episode_seeds:
-            seed = self._seed_of_episode()
+        if due or ready is None or self.next is not None or self._next_seed is not None or self._settings.episode_seeds:
+            told, self.next = self.next or _AS_EVER, None
+            seed = self._seed_of_episode() if told.seed is None else told.seed
+            options = None if told.options is None else dict(told.options)
             if due:
-                self._record(seed, automatic=True)
-            return self._reset_world(seed, self._options(None))
+                self._record(seed, options, automatic=True)
+            return self._reset_world(seed, options)
         # The common case, without anything that it does not need: CartPole is reset every 20 steps.
         self.resetting = True
         observation, info = way.reset(**way.keywords)
@@ -302,14 +307,6 @@ class Slot:
         self._steps[self._index] = lost
         self._waits, self.ends = True, NEVER
 
-    def _options(self, options: dict[str, Any] | None) -> dict[str, Any] | None:
-        tasks = self.tasks
-        if not tasks:
-            return options
-        for old in [number for number in tasks if number < self.episode]:
-            del tasks[old]
-        return {"task": tasks[self.episode], **(options or {})}
-
     def _seed_of_episode(self) -> int | None:
         if self._next_seed is not None:
             seed, self._next_seed = self._next_seed, None
@@ -318,14 +315,14 @@ class Slot:
             return episode_seed(self.seed, self.episode)
         return None
 
-    def _record(self, seed: int | None, automatic: bool) -> None:
+    def _record(self, seed: int | None, options: dict[str, Any] | None, automatic: bool) -> None:
         """Remember this point, if a fresh world can be brought to it."""
         generator = None if seed is not None else generator_state(self.env)
         if seed is None and generator is None:
             return
         private = self._guard.state() if self._guard is not None and self._guard.needed else None
         self.recorded, self._recorded_at = self._clock.now, time.monotonic()
-        self.origins.append(Origin(self.number, self.episode, seed, generator, private, automatic))
+        self.origins.append(Origin(self.number, self.episode, seed, generator, private, automatic, options))
 
     def _reset_world(self, seed: int | None, options: dict[str, Any] | None) -> Started:
         self.resetting = True
@@ -336,7 +333,12 @@ class Slot:
                 self._guard.reseed(SeedTree(seed).child("global"))
         if options is not None:
             keywords["options"] = options
-        result: Any = self.privately(self.env.reset, **keywords)
+        result: Any
+        guard = self._guard
+        if guard is not None and guard.needed:
+            result = reset_privately(self.env, guard, **keywords)
+        else:
+            result = self.env.reset(**keywords)
         if self._direct.limit is not None:
             self._watch_time(self._direct.limit.left)
         self.began = self._clock.now
@@ -350,3 +352,14 @@ class Slot:
         self.resetting = False
         observation, info = result
         return observation, info
+
+
+def reset_privately(env: gymnasium.Env[Any, Any], guard: PrivateGenerators, **keywords: Any) -> Any:
+    """Reset a world with its private generators in place; where that is done twice, both begin in the same state."""
+    state = None if "seed" in keywords else generator_state(env)
+
+    def put_back(_: Any) -> None:
+        if state is not None:
+            set_generator(env, state)
+
+    return guard.run_repeatable(env.reset, undo=put_back, **keywords)

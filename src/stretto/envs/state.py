@@ -5,19 +5,20 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from stretto.core import NextEpisode
+from stretto.envs.arrays import Buffers
 from stretto.envs.counters import Counters
-from stretto.envs.group_worker import Buffers
 from stretto.envs.history import History
-from stretto.envs.layout import Array, SpaceLayout
-from stretto.envs.messages import Attempt, Extras, ResetSlot, Restored, SlotPlan
+from stretto.envs.messages import Extras, ResetSlot, Restored, SlotPlan
 from stretto.errors import Place, SlotTruncated, user_stacklevel
 from stretto.seeding import SeedTree
+from stretto.spaces import SpaceLayout
 
 TaskSource = Callable[[int, int, np.random.Generator], Any]
 """`(slot, episode, stream) -> task`: a function of these alone, so that it does not matter who asks when."""
@@ -35,7 +36,7 @@ class SlotState:
         self.observations, self.actions, self.count = observations, actions, count
         self.history = History(count, actions, replay_limit)
         self.objects: list[list[Any]] = [[None] * count for _ in observations.loose]
-        self.tally = Counters(count, mode)
+        self.counters = Counters(count, mode)
         self.entropy = secrets.randbits(62)
         self.slot_seeds: list[int | None] = [None] * count
         self.last_reset: list[ResetSlot | None] = [None] * count
@@ -44,6 +45,7 @@ class SlotState:
         self._resets_in_same_step = mode is AutoresetMode.SAME_STEP
         self.being_reset: frozenset[int] = frozenset()
         self._tasks: TaskSource | None = None
+        self._told: dict[int, tuple[int, NextEpisode]] = {}  # in which episode a slot was told of the next one
         self._given: list[dict[int, Any]] = [{} for _ in range(count)]
         self.buffers: Buffers
 
@@ -104,19 +106,20 @@ class SlotState:
                 seed = SeedTree(self.entropy).child("slot", slot).seed()
             if seed is not None:
                 self.slot_seeds[slot] = seed
-                self.tally.episodes[slot] = 0
+                self.counters.episodes[slot] = 0
                 self._given[slot].clear()
             elif self.last_reset[slot] is not None:
-                self.tally.episodes[slot] += 1
-            episode = int(self.tally.episodes[slot])
+                self.counters.episodes[slot] += 1
+            episode = int(self.counters.episodes[slot])
+            own = options if options is None or isinstance(options, dict) else options[slot]
             how = ResetSlot(
                 slot=slot,
                 seed=seed,
-                options=options if options is None or isinstance(options, dict) else options[slot],
+                options=self._with_task(slot, episode, own),
                 episode=episode,
                 slot_seed=seed,
                 entropy=self.entropy,
-                tasks={number: self.task(slot, number) for number in (episode, episode + 1)} if self._tasks else {},
+                next=self.as_next(slot, episode + 1, NextEpisode()) if self._tasks else None,
             )
             plans.append(how)
         return plans
@@ -129,7 +132,7 @@ class SlotState:
             choices = list(source)
             self._tasks = lambda slot, episode, stream: choices[stream.integers(len(choices))]
         for slot, given in enumerate(self._given):
-            self._given[slot] = {e: task for e, task in given.items() if e <= self.tally.episodes[slot]}
+            self._given[slot] = {e: task for e, task in given.items() if e <= self.counters.episodes[slot]}
 
     @property
     def has_tasks(self) -> bool:
@@ -144,21 +147,35 @@ class SlotState:
             seed = self.slot_seeds[slot]
             tree = SeedTree(self.entropy).child("slot", slot) if seed is None else SeedTree(seed)
             given[episode] = self._tasks(slot, episode, tree.child("task", episode).generator())
-            for old in [number for number in given if number < episode - 1_000]:
+            for old in [number for number in given if number < episode - 1]:
                 del given[old]
         return given[episode]
 
-    def tasks_ahead(self, slots: Iterable[int]) -> dict[int, dict[int, Any]]:
-        """Return the tasks of the episodes that come next in slots, by their numbers."""
-        coming = {slot: int(self.tally.episodes[slot]) + 1 for slot in slots}
-        return {slot: {number: self.task(slot, number)} for slot, number in coming.items()}
+    def _with_task(self, slot: int, episode: int, options: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        """Add the task of an episode to its options, which may have one themselves."""
+        task = {} if self._tasks is None else {"task": self.task(slot, episode)}
+        return None if options is None and not task else {**task, **(options or {})}
 
-    # ---- what the crew asks for when a worker has died ----
+    def as_next(self, slot: int, number: int, episode: NextEpisode) -> NextEpisode:
+        """Return what a slot is to play as its episode `number`: with its task, unless it says another."""
+        return NextEpisode(episode.seed, self._with_task(slot, number, episode.options))
+
+    def coming(self, slots: Iterable[int]) -> dict[int, NextEpisode]:
+        """Return what slots play next where only their tasks say so."""
+        return {slot: self.as_next(slot, int(self.counters.episodes[slot]) + 1, NextEpisode()) for slot in slots}
+
+    def told_next(self, episodes: Mapping[int, NextEpisode]) -> None:
+        """Take note that a worker knows what comes next."""
+        for slot, episode in episodes.items():
+            self.history.told_next(slot, episode)
+            self._told[slot] = int(self.counters.episodes[slot]), episode
+
+    # ---- what recovery asks for when a worker has died ----
 
     def place(self, slot: int, doing: str, worker: int) -> Place:
         """Say where a slot is."""
         known = self.history.was_reset[slot]
-        episode = int(self.tally.episodes[slot]) if known else None
+        episode = int(self.counters.episodes[slot]) if known else None
         return Place(doing, worker=worker, slot=slot, episode=episode, seed=self.slot_seeds[slot])
 
     def plans(self, slots: Iterable[int], lost_because: str | None) -> list[SlotPlan]:
@@ -181,22 +198,20 @@ class SlotState:
             flags = bool(b.terminated[buffer][slot]), bool(b.truncated[buffer][slot])
             expected = (last, float(b.rewards[buffer][slot]), *flags)
         root = self.slot_seeds[slot] if self.slot_seeds[slot] is not None else self.entropy
-        episode = int(self.tally.episodes[slot])
-        if self._tasks is None:
-            tasks = {}
-        else:
-            first = min((attempt.reset.episode for attempt in attempts), default=episode)
-            tasks = {number: self.task(slot, number) for number in range(first, episode + 2)}
+        episode = int(self.counters.episodes[slot])
+        told_at, following = self._told.get(slot, (-1, None))
+        if told_at != episode:
+            following = self.as_next(slot, episode + 1, NextEpisode()) if self._tasks else None
         return SlotPlan(
             slot=slot,
-            attempts=[_with_tasks(attempt, tasks) for attempt in attempts],
+            attempts=attempts,
             changes=history.changes(slot),
             expected=expected,
             last=last,
             lost_seed=SeedTree(root or 0).child("lost", slot, episode, history.end).seed(),
             lost_episode=episode,
             slot_seed=self.slot_seeds[slot],
-            tasks=tasks,
+            next=following,
             is_over=slot in self.being_reset or (was_reset and self._is_over(slot)),
             reason=reason,
         )
@@ -207,14 +222,10 @@ class SlotState:
         done = bool(b.terminated[buffer][slot] or b.truncated[buffer][slot])
         return done and not self._resets_in_same_step
 
-    def restarted(self) -> None:
-        """Count a worker that was replaced."""
-        self.tally.counts.restarts += 1
-
     def restored(self, result: Restored) -> None:
         """Count what a new worker has restored, and warn of what it could not."""
-        self.tally.counts.replayed_steps += result.replayed
-        self.tally.counts.truncations += len(result.lost)
+        self.counters.counts.replayed_steps += result.replayed
+        self.counters.counts.truncations += len(result.lost)
         for slot, reason in result.lost.items():
             self.history.forget(slot)
             self.history.was_reset[slot] = True  # to the observation that ends the lost episode
@@ -226,13 +237,3 @@ def _why_not_restorable(overrun: bool) -> str:
     if overrun:
         return "its worker died more than replay_limit steps after the last point from which it can be restored"
     return "its worker died, and it cannot be restored: it has no np_random of its own, and was not reset with a seed"
-
-
-def _with_tasks(attempt: Attempt, tasks: dict[int, Any]) -> Attempt:
-    reset = dataclasses.replace(attempt.reset, tasks=tasks)
-    return dataclasses.replace(attempt, reset=reset) if tasks else attempt
-
-
-def copied(arrays: Sequence[Array]) -> list[Array]:
-    """Return copies of arrays."""
-    return [array.copy() for array in arrays]

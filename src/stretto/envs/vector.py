@@ -15,14 +15,14 @@ from gymnasium.vector.utils import batch_space
 
 from stretto import trace
 from stretto.envs.actions import ActionGate
+from stretto.envs.arrays import copiers
 from stretto.envs.calls import WorldCalls
-from stretto.envs.copies import copiers
 from stretto.envs.engine import Engine
 from stretto.envs.infos import by_slot
-from stretto.envs.layout import Array
 from stretto.envs.messages import Built
 from stretto.envs.state import Options
 from stretto.errors import UsageError
+from stretto.spaces import Array
 
 
 class StepResult(NamedTuple):
@@ -81,11 +81,14 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Reset all environments, or those where `options["reset_mask"]` is true, and return the batch.
 
         `seed=int` gives slot *i* the seed `seed + i`; a sequence gives each slot its own, and likewise for options.
+        Slots can be reset while others are in flight; the rows of these in the batch mean nothing.
         After a failure this is how to go on: workers that were given up are started anew.
         """
         slots, options = chosen_slots(options, self.num_envs)
         with self._engine.alone:
             infos = self._engine.reset(slot_seeds(seed, self.num_envs), options, slots)
+            if self._engine.flying:
+                return self._engine.gather(self._engine.everyone)[0], infos
             return self._observations(), infos
 
     def step(self, actions: Any) -> StepResult:

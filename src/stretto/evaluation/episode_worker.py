@@ -7,30 +7,32 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from stretto import trace
 from stretto.adapters.agents import as_agents
-from stretto.core import AgentWorld, WorldSpec, own_copy
-from stretto.errors import Place, WorldFailed, users_traceback
-from stretto.evaluation.missions import Mission
-from stretto.evaluation.plan import Facts, Plan, Task, rows
+from stretto.adapters.local import LocalWorlds
+from stretto.budget import CpuBudget, set_default_budget
+from stretto.core import AgentWorld
+from stretto.errors import Place
+from stretto.evaluation.episodes import Played, play, trouble_of
+from stretto.evaluation.plan import Facts, Plan, Staging, Task, rows
 from stretto.evaluation.tracing import TracedService, traced_runner, traced_world
-from stretto.policies.actors import PolicyPlan, own_spaces
-from stretto.policies.builtin import Random
-from stretto.policies.loading import reset_policy
-from stretto.policies.runners import Runner
+from stretto.policies.actors import PolicyPlan
+from stretto.policies.runners import InPlace, Runner
+from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
-from stretto.rollout import Deadline, Played, Trouble, play
-from stretto.seeding import GLOBAL_GENERATORS, GlobalDraws, PrivateGenerators, SeedTree
+from stretto.rollout import FORFEIT, EpisodePlan, rollout
+from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws, PrivateGenerators, SeedTree
+from stretto.workers.backends import Backend
 from stretto.workers.base import Port, Start
-from stretto.workers.control import BEAT
+from stretto.workers.supervisor import Supervisor
+
+__calls_user_code__ = True
 
 _LOOK_STEPS = 3
 """How many steps of a throwaway episode are watched for draws from global generators."""
-
-HANG_SECONDS = 60.0
-"""How long a step may take, of the world or of all agents together, before it counts as hung."""
 
 LOADING_SECONDS = 300.0
 """How long it may take to make a world, to load a policy, or to make the agents' policies of an episode."""
@@ -62,30 +64,12 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class PlayTask:
-    """Message: play the episodes of a task; `apart`: with the policies in other processes than the world."""
+    """Message: play the episodes of a task on so many cores; `apart`: with the policies in other processes."""
 
     task: Task
     facts: Facts
-    apart: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Staging:
-    """How a worker computes what a plan says: this never changes a result."""
-
-    strategy: str = "sequential"
     cores: int = 1
-    action_seconds: float | None = None
-    overage_seconds: float = 0.0
-    hang_seconds: float | None = HANG_SECONDS
-    watch: bool = False
-
-    def silence_seconds(self, agents: int) -> float | None:
-        """Return for how long a worker may show no sign of life while so many agents act in a step."""
-        if self.hang_seconds is None:
-            return None
-        allowed = 0.0 if self.action_seconds is None else agents * (self.action_seconds + self.overage_seconds)
-        return max(self.hang_seconds, allowed)
+    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,23 +84,33 @@ class EpisodeWorkerFactory:
         return TracedService(port, service, service.describe)
 
 
+def episode_workers(backend: Backend, factory: EpisodeWorkerFactory, count: int = 1) -> Supervisor:
+    """Return so many workers that play episodes; they are started when they are needed."""
+    supervisor = Supervisor(backend)
+    for _ in range(count):
+        supervisor.add_seat(factory)
+    return supervisor
+
+
 class EpisodeService:
     """Plays tasks of a plan."""
 
     def __init__(self, port: Port, plan: Plan, staging: Staging) -> None:
         self._port, self._plan, self._staging = port, plan, staging
-        self._worlds: dict[int, list[AgentWorld]] = {}
-        self._runners: dict[tuple[int, int, bool, bool], Runner] = {}
-        self._guarded: set[tuple[int, int]] = (
-            set()
-        )  # missions and entries in which something draws later than we looked
+        self._worlds: dict[int, dict[int, AgentWorld]] = {}
+        self._cores = 1
+        self._runners: dict[tuple[int, int, int, bool, bool], Runner] = {}
+        self._guarded: set[tuple[int, int]] = set()  # missions and entries in which something draws late
 
     def handle(self, message: Any) -> object:
         match message:
             case Look(mission, entry, acting):
                 self._at("looking at", mission, entry)
                 return self._look(mission, entry, acting=acting)
-            case PlayTask(task, facts, apart):
+            case PlayTask(task, facts, cores, apart):
+                self._cores = cores
+                if self._port.pickles:  # all that this process runs draws on what it was given
+                    set_default_budget(CpuBudget(cores))
                 self._at("playing", task.mission, task.entry, task.episodes[0])
                 return self._play(task, facts, apart=apart)
             case Start() | Ready():
@@ -143,13 +137,10 @@ class EpisodeService:
         names = f"{doing} {self._plan.missions[mission].name} with {self._plan.entries[entry].label}"
         self._port.place = lambda: Place(names, episode=episode)
 
-    def _beat(self, _: int = 0) -> None:
-        self._port.words[BEAT] += 1
-
     @contextmanager
     def _loading(self) -> Iterator[None]:
         """Show signs of life while something is loaded, but not for ever: that may take longer than any step."""
-        if not self._port.crosses_processes:  # nobody watches
+        if not self._port.pickles:  # nobody watches
             yield
             return
         done = threading.Event()
@@ -157,7 +148,7 @@ class EpisodeService:
 
         def beat() -> None:
             while not done.wait(_BEAT_SECONDS) and time.monotonic() < until:
-                self._beat()
+                self._port.beat()
 
         thread = threading.Thread(target=beat, name="stretto-loading", daemon=True)
         thread.start()
@@ -170,52 +161,36 @@ class EpisodeService:
     # ---- looking ----
 
     def _look(self, mission: int, entry: int, *, acting: bool) -> Facts:
-        (world,) = self._some_worlds(mission, 1)
-        spec = world.spec()
-        specs = self._plan.entries[entry].specs
-        found = []
-        for one in specs:
-            guard = PrivateGenerators(SeedTree(0).child("look"), probation=1 << 62)
-            with trace.span("load policy"), self._loading():
-                loaded = PolicyPlan(one, seed=self._plan.seed).load(own_spaces(spec))
-            well = acting and self._try_out(guard, loaded, spec, mission)
-            # Private generators that nobody draws from change nothing: where it is not known, there are all of them.
-            found.append((frozenset(guard.drawn) if well else _ALL_GENERATORS, _batches(loaded)))
-        return Facts(spec.agents, tuple(drawn for drawn, _ in found), tuple(batches for _, batches in found))
+        agents = self._worlds_of(mission, 1).spec.agents
+        found = [self._try_out(spec, mission, acting=acting) for spec in self._plan.entries[entry].specs]
+        return Facts(
+            agents,
+            tuple(drawn for drawn, _, _ in found),
+            tuple(batches for _, batches, _ in found),
+            frozenset().union(*(by_world for _, _, by_world in found)),
+        )
 
-    def _try_out(self, guard: PrivateGenerators, loaded: Any, spec: WorldSpec, mission: int) -> bool:
-        """Let one agent follow a policy for a moment, in an episode that nobody counts; return whether that went well.
+    def _try_out(self, spec: PolicySpec, mission: int, *, acting: bool) -> tuple[frozenset[str], bool, frozenset[str]]:
+        """Let one agent follow a policy for a moment, in an episode that nobody counts.
 
-        What is raised here will be raised again in the episodes that count, and is told there.
+        Return the global generators that it draws from, whether it can act for many agents at once, and what the world
+        draws from. What is raised here will be raised again in the episodes that count, and is told there.
         """
-        (world,) = self._some_worlds(mission, 1)
-        try:
-            guard.run(self._act_a_little, loaded, spec, world)
-        except (Exception, SystemExit):  # noqa: BLE001  whatever a policy or a world raises
-            self._forget_worlds(mission)
-            return False
-        return True
-
-    def _act_a_little(self, loaded: Any, spec: WorldSpec, world: AgentWorld) -> None:
-        others = Random(spec)
-        players: dict[str, Any] = {}
-        outcome = world.reset(0)
-        for _ in range(_LOOK_STEPS):
-            if not outcome.acting:
-                break
-            actions = {}
-            for i, agent in enumerate(outcome.acting):
-                observation = own_copy(outcome.observations[agent])
-                if agent not in players:
-                    players[agent] = (loaded if i == 0 else others).agent_policy(agent)
-                    reset_policy(players[agent], SeedTree(0).child("look", agent).generator())
-                if i == 0 and _batches(loaded):
-                    (action,) = loaded.step_batch([players[agent]], [observation])
-                else:
-                    action = players[agent].step(observation)
-                actions[agent] = own_copy(action)
-            outcome = world.step(actions)
-            self._beat()
+        worlds = self._worlds_of(mission, 1, None)
+        first, *others = worlds.spec.agents
+        plans = [PolicyPlan(one, None, 1, self._plan.seed) for one in (spec, PolicySpec.of("random"))]
+        with trace.span("load policy"), self._loading():
+            runner = InPlace(plans, worlds.spec, batched=False)
+        if acting:
+            episode = EpisodePlan(0, 0, {first: 0, **dict.fromkeys(others, 1)})
+            for steps in rollout(worlds, runner, [episode], max_steps=_LOOK_STEPS):
+                self._port.beat()
+                if steps[0].fault is not None:
+                    self._forget_worlds(mission)
+                    acting = False
+        # Private generators that nobody draws from change nothing: where it is not known, there are all of them.
+        drawn, by_world = (runner.drawn(0), worlds.drawn) if acting else (_ALL_GENERATORS, _ALL_GENERATORS)
+        return drawn, runner.batches(0), by_world
 
     # ---- playing ----
 
@@ -230,36 +205,42 @@ class EpisodeService:
             return [Played(trouble=trouble_of(error))]
 
     def _play_together(self, task: Task, facts: Facts, *, apart: bool) -> list[Played]:
-        """Play a task. If anything draws from global generators of which that was not known, play it again, guarded."""
+        """Play a task. If anything draws from global generators of which that was not known, play it again, guarded.
+
+        And once more for each process in which that was the first use of torch: only now can it be guarded there.
+        """
         pair = (task.mission, task.entry)
-        if pair in self._guarded:
-            return self._play_once(task, facts, apart=apart, guarded=True)
-        draws = GlobalDraws()
-        played = self._play_once(task, facts, apart=apart, guarded=False)
-        if not draws.names() and not any(one.drawn for one in played):
-            return played
-        self._guarded.add(pair)
-        self._forget_worlds(task.mission)
-        self._forget_runners()
-        return self._play_once(task, facts, apart=apart, guarded=True)
+        played: list[Played] = []
+        for _ in range(len(facts.agents) + 3):
+            guarded, draws = pair in self._guarded, GlobalDraws()
+            played = self._play_once(task, facts, apart=apart, guarded=guarded)
+            drawn = draws.names().union(*(one.drawn for one in played))
+            if LATE_IMPORT not in drawn and (guarded or not drawn):
+                break
+            self._forget_worlds(task.mission)
+            if drawn != {LATE_IMPORT}:
+                self._guarded.add(pair)
+        return played
 
     def _play_once(self, task: Task, facts: Facts, *, apart: bool, guarded: bool) -> list[Played]:
-        plan, mission = self._plan, self._plan.missions[task.mission]
+        plan, mission, limits = self._plan, self._plan.missions[task.mission], self._staging.limits
         with trace.span("load policies"), self._loading():
             runner = self._runner(task, facts, apart=apart, guarded=guarded)
-        worlds = self._some_worlds(task.mission, len(task.episodes))
+        worlds = self._worlds_of(task.mission, len(task.episodes), _ALL_GENERATORS if guarded else facts.world_draws)
         episodes = [plan.episode(task.mission, task.entry, number, facts.agents) for number in task.episodes]
-        played = play(
+        steps = rollout(
             worlds,
             runner,
             episodes,
+            limits=limits,
+            default_action=mission.default_action if mission.has_default_action else FORFEIT,
             max_steps=plan.max_steps if plan.max_steps is not None else mission.max_steps,
-            deadline=self._deadline(mission),
-            watch=self._staging.watch,
-            on_step=self._beat,
             loading=self._loading,
-            guarded=guarded,
         )
+        found = play(
+            worlds, steps, limit_seconds=limits.end_seconds, watch=self._staging.watch, on_step=self._port.beat
+        )
+        played = [found[number] for number in task.episodes]
         for one in played:
             one.strategy = self._how_chosen(task, runner)
         if any(one.trouble is not None for one in played):
@@ -271,47 +252,41 @@ class EpisodeService:
         own = {spec.strategy or self._staging.strategy for spec in self._plan.entries[task.entry].specs}
         return str(getattr(runner, "reason", " and ".join(sorted(own))))
 
-    def _deadline(self, mission: Mission) -> Deadline:
-        staging = self._staging
-        return Deadline(
-            staging.action_seconds,
-            staging.overage_seconds,
-            mission.default_action,
-            mission.has_default_action,
-            staging.hang_seconds,
-        )
+    def _worlds_of(self, mission: int, count: int, draws: frozenset[str] | None = frozenset()) -> LocalWorlds:
+        """Return a mission's worlds, with private copies of the generators that they draw from (`None`: watched)."""
+        return LocalWorlds(partial(self._world, mission), count, draws)
 
-    def _some_worlds(self, mission: int, count: int) -> list[AgentWorld]:
-        worlds = self._worlds.setdefault(mission, [])
-        while len(worlds) < count:
-            tree = SeedTree(0).child("construct", len(worlds))
+    def _world(self, mission: int, slot: int) -> AgentWorld:
+        worlds = self._worlds.setdefault(mission, {})
+        if slot not in worlds:
+            tree = SeedTree(0).child("construct", slot)
             with trace.span("make world"), self._loading():
-                made = PrivateGenerators(tree).run(self._plan.missions[mission].make)
-                world = as_agents(made, self._plan.turns)
-            worlds.append(traced_world(world))
-        return worlds[:count]
+                make = self._plan.missions[mission].make
+                made = PrivateGenerators(tree).run_repeatable(make, undo=lambda first: first.close())
+                worlds[slot] = traced_world(as_agents(made, self._plan.turns))
+        return worlds[slot]
 
     def _forget_worlds(self, mission: int) -> None:
-        for world in self._worlds.pop(mission, []):
+        for world in self._worlds.pop(mission, {}).values():
             # Nobody needs it any more, and what it raises here must not hide why it is let go.
             with suppress(Exception, SystemExit):
                 world.close()
 
     def _runner(self, task: Task, facts: Facts, *, apart: bool, guarded: bool) -> Runner:
-        key = (task.mission, task.entry, apart, guarded)
+        key = (task.mission, task.entry, self._cores, apart, guarded)
         if key not in self._runners:
             self._forget_runners()  # tasks come mission by mission: what is done is not needed again
-            (world,) = self._some_worlds(task.mission, 1)
+            spec_of_world = self._worlds_of(task.mission, 1).spec
             entry, staging = self._plan.entries[task.entry], self._staging
-            castings = [
+            plans = [
                 PolicyPlan(spec, _ALL_GENERATORS if guarded else facts.draws[i], rows(facts, i), self._plan.seed)
                 for i, spec in enumerate(entry.specs)
             ]
             strategies = ["processes" if apart else spec.strategy or staging.strategy for spec in entry.specs]
             # A policy that crashes or exceeds its time must not take the user's program along, nor the other agents.
-            takes_part = self._port.crosses_processes and staging.action_seconds is None and not apart
-            cores = min(len(facts.agents), _MOST_APART) if apart else staging.cores
-            runner = make_runner(castings, world.spec(), strategies, cores, takes_part=takes_part)
+            takes_part = self._port.pickles and staging.limits.action_seconds is None and not apart
+            cores = min(len(facts.agents), _MOST_APART) if apart else self._cores
+            runner = make_runner(plans, spec_of_world, strategies, cores, takes_part=takes_part)
             self._runners[key] = traced_runner(runner)
         return self._runners[key]
 
@@ -323,19 +298,3 @@ class EpisodeService:
         self._forget_runners()
         for mission in list(self._worlds):
             self._forget_worlds(mission)
-
-
-def trouble_of(error: BaseException) -> Trouble:
-    """Tell what was raised around an episode, such as by making its world: what it was, and not in which process."""
-    message = f"{type(error).__name__}: {error}".partition("\n")[0]
-    remote = error if isinstance(error, WorldFailed) else error.__cause__
-    if not isinstance(remote, WorldFailed):
-        return Trouble(type(error).__name__, message, users_traceback(error))
-    text = remote.remote_traceback.rstrip()
-    if error is remote:  # what was raised could not be sent here: its last line says what it was
-        message = text.rpartition("\n")[2]
-    return Trouble(type(error).__name__, message, text)
-
-
-def _batches(policy: Any) -> bool:
-    return callable(getattr(policy, "step_batch", None))

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,10 @@ from typing import Any
 from stretto.budget import CpuBudget, default_budget
 from stretto.core import SIMULTANEOUS
 from stretto.errors import RunsHere, UsageError, user_stacklevel
-from stretto.evaluation.episode_worker import HANG_SECONDS, EpisodeWorkerFactory, Staging
+from stretto.evaluation.episode_worker import EpisodeWorkerFactory, episode_workers
 from stretto.evaluation.journal import Journal
 from stretto.evaluation.missions import Mission, find_missions
-from stretto.evaluation.plan import Entry, Plan, Task
+from stretto.evaluation.plan import HANG_SECONDS, Plan, Staging, Task, entries_of
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.report import Report
 from stretto.evaluation.scheduler import Scheduler
@@ -25,9 +25,10 @@ from stretto.evaluation.statistics import Failed
 from stretto.evaluation.tracing import trace_path, traced
 from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, PolicySpec
 from stretto.policies.torch_settings import check_device, torch_as_before
+from stretto.rollout import TimeLimits
 from stretto.workers.backends import PROCESS, SERIAL
 from stretto.workers.mail import unsendable
-from stretto.workers.pool import Pool
+from stretto.workers.supervisor import Supervisor
 
 
 def _ignore(_: EpisodeRecord) -> None:
@@ -40,14 +41,6 @@ class _Level:
 
     workers: int
     cores: int
-
-
-def entries_of(policies: Sequence[Any], *, mix: bool) -> tuple[Entry, ...]:
-    """Return what is compared: each policy by itself, or all of them together."""
-    specs = [PolicySpec.of(policy) for policy in policies]
-    if mix:
-        return (Entry(" + ".join(spec.name for spec in specs), tuple(specs)),)
-    return tuple(Entry(spec.name, (spec,)) for spec in specs)
 
 
 def levels(jobs: int, tasks: int, agents: int, *, parallel_policy: bool) -> _Level:
@@ -128,7 +121,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         EvaluationInterrupted: at Ctrl-C, with the report of what is finished.
     """
     _check_where(strategy, jobs)
-    limits = _Limits(action_timeout_ms, overage_ms, hang_seconds)
+    staging = Staging(strategy, _limits(action_timeout_ms, overage_ms, hang_seconds))
     if device is not None:
         check_device(device)
     path = trace_path(trace, out)
@@ -140,11 +133,10 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     cores = budget or default_budget()
     free = cores.free if jobs is None else jobs
     chosen = set(range(episodes)) if only is None else {int(one) for one in only}
-    count = len(plan.missions) * len(plan.entries) * len(chosen)
-    level = levels(free, count, 1 << 30 if cogs is None else cogs, parallel_policy=parallel_policy)
-    stage = _staged(plan, level, limits, strategy, apart=free > 0)
+    stage = _staged(plan, staging, free, parallel_policy=parallel_policy)
     lease = cores.lease(max(1, free))
-    described = {**about(plan), **asdict(limits), "failed": failed}
+    times = {"action_timeout_ms": action_timeout_ms, "overage_ms": overage_ms, "hang_seconds": hang_seconds}
+    described = {**about(plan), **times, "failed": failed}
     began = time.perf_counter()
     with ExitStack() as stack:
         stack.callback(lease.release)
@@ -156,7 +148,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         if journal is not None and journal.finished and not (records.more or records.interrupted):
             journal.finish()
             return Report.load(journal.folder)
-        timing = {"seconds": round(time.perf_counter() - began, 3), "processes": stage.workers}
+        timing = {"seconds": round(time.perf_counter() - began, 3), "processes": records.workers}
         report = _reported(plan, records.kept, {**described, "timing": timing}, failed)
         if records.interrupted:
             raise EvaluationInterrupted(report)
@@ -175,21 +167,15 @@ def _check_where(strategy: str, jobs: int | None) -> None:
         raise UsageError(f"jobs must be at least 0, got {jobs}; 0 plays everything in the caller")
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """The limits of time under which a plan is played; where they strike, results depend on them."""
-
-    action_timeout_ms: float | None
-    overage_ms: float
-    hang_seconds: float | None
-
-    def __post_init__(self) -> None:
-        """Refuse what nobody could keep."""
-        if not self.overage_ms >= 0:
-            raise UsageError(f"overage_ms must be at least 0, got {self.overage_ms:g}; leave it out for none")
-        for name, value in (("action_timeout_ms", self.action_timeout_ms), ("hang_seconds", self.hang_seconds)):
-            if value is not None and not value > 0:
-                raise UsageError(f"{name} must be more than 0, got {value:g}; leave it out for the default")
+def _limits(action_timeout_ms: float | None, overage_ms: float, hang_seconds: float | None) -> TimeLimits:
+    """Return the limits of time under which a plan is played; what nobody could keep is refused."""
+    if not overage_ms >= 0:
+        raise UsageError(f"overage_ms must be at least 0, got {overage_ms:g}; leave it out for none")
+    for name, value in (("action_timeout_ms", action_timeout_ms), ("hang_seconds", hang_seconds)):
+        if value is not None and not value > 0:
+            raise UsageError(f"{name} must be more than 0, got {value:g}; leave it out for the default")
+    action_seconds = None if action_timeout_ms is None else action_timeout_ms / 1000
+    return TimeLimits(action_seconds, overage_ms / 1000, hang_seconds)
 
 
 class EvaluationInterrupted(KeyboardInterrupt):
@@ -202,28 +188,22 @@ class EvaluationInterrupted(KeyboardInterrupt):
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """Where a plan is played: how each worker goes about it, how many there are, and what makes a pool of them."""
+    """Where a plan is played, and how: `jobs` is how many processes may compute, 0 where all happens in the caller."""
 
     staging: Staging
-    workers: int
-    pools: Callable[[], Pool]
+    jobs: int
+    parallel_policy: bool
+    start: Callable[[int], Supervisor]
 
 
-def _staged(plan: Plan, level: _Level, limits: _Limits, strategy: str, *, apart: bool) -> _Stage:
-    """Choose the workers of a plan: processes, or, if it is not to be played apart or cannot be sent there, the caller."""
-    staging = Staging(
-        strategy=strategy,
-        cores=level.cores,
-        action_seconds=None if limits.action_timeout_ms is None else limits.action_timeout_ms / 1000,
-        overage_seconds=limits.overage_ms / 1000,
-        hang_seconds=limits.hang_seconds,
-    )
-    backend, workers, factory = PROCESS if apart else SERIAL, level.workers, EpisodeWorkerFactory(plan, staging)
-    if apart and (reason := unsendable(factory)) is not None:
-        told = f"everything is played in this process, because not all of it can be sent to others: {reason}"
-        warnings.warn(RunsHere(told), stacklevel=user_stacklevel())
-        backend, workers = SERIAL, 1
-    return _Stage(staging, workers, partial(Pool, backend, [factory] * workers))
+def _staged(plan: Plan, staging: Staging, jobs: int, *, parallel_policy: bool) -> _Stage:
+    """Choose the workers of a plan: processes, or, if there are to be none or it cannot be sent there, the caller."""
+    factory = EpisodeWorkerFactory(plan, staging)
+    if jobs and (reason := unsendable(factory)) is not None:
+        why = f"everything is played in this process, because not all of it can be sent to others: {reason}"
+        warnings.warn(RunsHere(why), stacklevel=user_stacklevel())
+        jobs = 0
+    return _Stage(staging, jobs, parallel_policy, partial(episode_workers, PROCESS if jobs else SERIAL, factory))
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +213,7 @@ class _Kept:
     kept: list[EpisodeRecord]
     more: bool
     interrupted: bool
+    workers: int
 
 
 def _play_all(
@@ -262,20 +243,23 @@ def _play_all(
 
     done = [where for key, where in keys.items() if key in before or where[2] not in chosen]
     run: Scheduler | None = None
-    interrupted = False
+    interrupted, level = False, _Level(1, 1)
     try:
         if len(done) < len(keys):
-            with stage.pools() as pool:
-                run = Scheduler(plan, pool, keep, stage.staging)
-                tasks = plan.tasks(run.look(strict=False), done)
+            with stage.start(max(1, min(stage.jobs, len(keys) - len(done)))) as supervisor:
+                run = Scheduler(plan, supervisor, keep, stage.staging)
+                facts = run.look(strict=False)
+                tasks = plan.tasks(facts, done)
                 tasks = [Task(t.mission, t.entry, tuple(n for n in t.episodes if n in chosen)) for t in tasks]
-                run.play(reversed(tasks) if reverse else tasks)
+                agents = max(len(one.agents) for one in facts.values())
+                level = levels(stage.jobs, len(tasks), agents, parallel_policy=stage.parallel_policy)
+                run.play(reversed(tasks) if reverse else tasks, level.workers, level.cores)
     except KeyboardInterrupt:
         interrupted = True
     found = {record.key: record for record in (run.records.values() if run is not None else ())}
     more = not before.keys() >= found.keys()
     found |= before
-    return _Kept([found[key] for key in keys if key in found], more, interrupted)
+    return _Kept([found[key] for key in keys if key in found], more, interrupted, level.workers)
 
 
 def _reported(plan: Plan, records: Iterable[EpisodeRecord], described: Mapping[str, Any], failed: Failed) -> Report:

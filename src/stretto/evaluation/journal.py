@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from stretto.checkpoint import atomic_write
 from stretto.errors import UsageError
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.report import EPISODES
@@ -48,9 +49,9 @@ class Journal:
             self.records = _read(self.folder / (EPISODES if self.finished else PARTIAL))
         else:
             _check_new(self.folder, finished=self.finished)
-            _write(self.folder / PLAN, described + "\n")
+            atomic_write(self.folder / PLAN, described + "\n")
         # What was cut off in the middle of a line is played again: it begins with what is whole.
-        _write(self.folder / PARTIAL, "".join(_line(record) for record in self.records))
+        atomic_write(self.folder / PARTIAL, "".join(_line(record) for record in self.records))
         self._file = (self.folder / PARTIAL).open("a")
 
     def add(self, record: EpisodeRecord) -> None:
@@ -134,9 +135,3 @@ def _read(path: Path) -> list[EpisodeRecord]:
 
 def _line(record: EpisodeRecord) -> str:
     return json.dumps(record.as_json(), sort_keys=True) + "\n"
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text)
-    temporary.replace(path)

@@ -13,8 +13,9 @@ from typing import Any, cast
 
 from stretto.adapters.gymnasium import makers
 from stretto.errors import UsageError
-from stretto.evaluation.registry import KnownMission, known_missions, our_missions, unknown
+from stretto.evaluation.registry import KnownMission, known_missions, our_missions
 from stretto.policies.files import module_from_file
+from stretto.registry import near_or_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class _FromModule:
         if not callable(make):
             there = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
             where = self.path or self.module
-            raise UsageError(unknown(f"function or class in {where} that makes a world", self.name, there))
+            raise _unknown(f"function or class in {where} that makes a world", self.name, there)
         return make(**self.kwargs)
 
 
@@ -145,29 +146,34 @@ def _find(asked: Source) -> list[Mission]:
     pattern = any(c in asked.name for c in "*?[")
     chosen = fnmatch.filter(known, asked.name) if pattern else [asked.name] if asked.name in known else []
     if not chosen:
-        raise UsageError(unknown("mission", asked.name, known))
+        raise _unknown("mission", asked.name, known)
     return [_of_game(known[one], asked) for one in chosen if not (pattern and known[one].error)]
 
 
 def _of_game(known: KnownMission, asked: Source) -> Mission:
-    if known.error is not None:
-        raise UsageError(f"the mission {known.name!r} cannot be used: {known.error}")
-    kwargs = dict(known.kwargs)
+    recipe = known.value
+    if known.error is not None or recipe is None:
+        raise UsageError(f"the mission {known.name!r} cannot be used: of the package {known.package}: {known.error}")
+    kwargs = dict(recipe.kwargs)
     for variant in asked.variants:
-        if variant not in known.variants:
-            raise UsageError(unknown(f"variant of {known.name}", variant, known.variants))
-        kwargs.update(known.variants[variant])
+        if variant not in recipe.variants:
+            raise _unknown(f"variant of {known.name}", variant, recipe.variants)
+        kwargs.update(recipe.variants[variant])
     changes = {key: value for key in ("cogs", "map_seed") if (value := getattr(asked, key)) is not None}
-    takes = inspect.signature(known.make).parameters
+    takes = inspect.signature(recipe.make).parameters
     if not any(one.kind is one.VAR_KEYWORD for one in takes.values()):
         _refuse(known.name, {key: value for key, value in changes.items() if key not in takes}, ())
     kwargs.update(changes)
     name = known.name + "".join(f"+{variant}" for variant in asked.variants)
     source = replace(asked, name=known.name, allow_import=False)
     # Summaries say how many cogs there are.
-    others = "cogs" in known.kwargs and kwargs["cogs"] != known.kwargs["cogs"]
+    others = "cogs" in recipe.kwargs and kwargs["cogs"] != recipe.kwargs["cogs"]
     summary = f"{known.name} with cogs = {kwargs['cogs']}" if others else known.summary
-    return Mission(name, _Call(known.make, kwargs), summary, details=kwargs, source=source)
+    return Mission(name, _Call(recipe.make, kwargs), summary, details=kwargs, source=source)
+
+
+def _unknown(what: str, name: str, names: Iterable[str]) -> UsageError:
+    return UsageError(f"no {what} is called {name!r}{near_or_all(name, names)}")
 
 
 def _unchanged(asked: Source, make: Callable[[], Any], summary: str) -> Mission:
@@ -212,7 +218,7 @@ def _from_yaml(asked: Source, path: Path, wanted: str) -> list[Mission]:
     ]
     found = [one for entry in open_ones for one in _of_entry(entry, asked, path) if one.name == wanted]
     if not found:
-        raise UsageError(unknown(f"mission in {path}", wanted, named))
+        raise _unknown(f"mission in {path}", wanted, named)
     return found
 
 
@@ -236,7 +242,7 @@ def _entries(path: Path) -> list[dict[str, Any]]:
         if not isinstance(one, dict) or "mission" not in one:
             raise UsageError(f"every entry of {path} must be a mapping with the key 'mission', got {one!r}")
         if strange := sorted(str(key) for key in one if key not in _KEYS):
-            raise UsageError(unknown(f"key of a mission in {path}", strange[0], _KEYS))
+            raise _unknown(f"key of a mission in {path}", strange[0], _KEYS)
     return entries
 
 

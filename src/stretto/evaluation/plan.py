@@ -5,18 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from stretto.core import SIMULTANEOUS, TURNS, AgentId
 from stretto.errors import UsageError
 from stretto.evaluation.missions import Mission
 from stretto.policies.spec import PolicySpec
-from stretto.rollout import EpisodePlan
+from stretto.rollout import EpisodePlan, TimeLimits
 from stretto.seeding import SeedTree
 
 LOCKSTEP_ROWS = 16
 """About how many agents a batch has, where a policy can act for several at once: as many episodes are played in step."""
 
 MOST_ROWS = 64
+
+HANG_SECONDS = 60.0
+"""How long a step may take, of the world or of all agents together, before it counts as hung."""
+
+_USUAL_LIMITS = TimeLimits(hang_seconds=HANG_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +33,35 @@ class Entry:
     specs: tuple[PolicySpec, ...]
 
 
+def entries_of(policies: Sequence[Any], *, mix: bool) -> tuple[Entry, ...]:
+    """Return what is compared: each policy by itself, or all of them together."""
+    specs = [PolicySpec.of(policy) for policy in policies]
+    if mix:
+        return (Entry(" + ".join(spec.name for spec in specs), tuple(specs)),)
+    return tuple(Entry(spec.name, (spec,)) for spec in specs)
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """How a worker computes what a plan says: but for limits of time that strike, this never changes a result."""
+
+    strategy: str = "sequential"
+    limits: TimeLimits = _USUAL_LIMITS
+    watch: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a look at a mission and an entry showed: who acts, and for each policy of the entry what matters to a plan."""
+    """What a look at a mission and an entry showed: who acts, and what matters to a plan.
+
+    `draws` are the global generators that each policy of the entry draws from, `world_draws` those that the world does,
+    and `batches` says which policies can act for many agents at once.
+    """
 
     agents: tuple[AgentId, ...]
     draws: tuple[frozenset[str], ...]
     batches: tuple[bool, ...]
+    world_draws: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

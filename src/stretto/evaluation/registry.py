@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
-import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
+
+from stretto.registry import Known, first_line, known
 
 ENTRY_POINT_GROUP = "stretto.missions"
 """Entry points of this group are functions or classes that make a world, or modules with `MISSIONS`, `VARIANTS` and
@@ -18,78 +18,43 @@ _GAMES = {"foundry": "Foundry", "netdefense": "Netdefense", "pointgoal": "Pointg
 
 
 @dataclass(frozen=True, slots=True)
-class KnownMission:
-    """A line of the listing; `error` says why an installed one cannot be used."""
+class MissionRecipe:
+    """How a mission is made, and what can be changed about it."""
 
-    name: str
-    summary: str
-    game: str
+    make: Callable[..., Any]
     kwargs: Mapping[str, Any]
     variants: Mapping[str, Mapping[str, Any]]
-    make: Callable[..., Any]
-    error: str | None = None
+
+
+KnownMission = Known[MissionRecipe]
 
 
 def our_missions() -> dict[str, KnownMission]:
     """Return the missions of our games."""
-    known = {}
+    rows = {}
     for game, name in _GAMES.items():
         module = importlib.import_module(f"stretto.games.{game}")
-        for mission in _of_game(game, module, getattr(module, name)):
-            known[mission.name] = mission
-    return known
+        rows.update({one.name: one for one in _of_game(game, module, getattr(module, name))})
+    return rows
 
 
 def known_missions() -> dict[str, KnownMission]:
-    """Return the missions of our games, and those that installed packages register.
-
-    What cannot be imported, or has a name that is taken, is listed with its error: other people's mistakes hide nothing.
-    """
-    known = our_missions()
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        for mission in _registered(point):
-            if mission.name not in known:
-                known[mission.name] = mission
-            else:
-                taken = f"its name is taken by a mission of {known[mission.name].game}"
-                known[f"{point.value}:{mission.name}"] = _broken(mission.name, point, taken)
-    return known
+    """Return the missions of our games, and those that installed packages register."""
+    return known(our_missions().values(), ENTRY_POINT_GROUP, _registered)
 
 
-def _registered(point: EntryPoint) -> list[KnownMission]:
-    try:
-        found = point.load()
-        if hasattr(found, "MISSIONS"):
-            return _of_game(point.name, found, found.make)
-        if not callable(found):
-            return [_broken(point.name, point, "it is no function that makes a world, and has no MISSIONS")]
-        summary = (inspect.getdoc(found) or "").partition("\n")[0]
-        return [KnownMission(point.name, summary, point.name, {}, {}, found)]
-    except (Exception, SystemExit) as error:  # noqa: BLE001  listed as the mission's error, and it must not hide others
-        return [_broken(point.name, point, f"{type(error).__name__}: {error}")]
+def _registered(point: EntryPoint, found: Any) -> list[KnownMission]:
+    if hasattr(found, "MISSIONS"):
+        return _of_game(point.name, found, found.make)
+    if callable(found):
+        return [Known(point.name, first_line(found), point.name, MissionRecipe(found, {}, {}))]
+    error = "it is no function that makes a world, and has no MISSIONS"
+    return [Known(point.name, "", point.name, error=error)]
 
 
 def _of_game(game: str, module: Any, make: Callable[..., Any]) -> list[KnownMission]:
     variants = getattr(module, "VARIANTS", {})
     return [
-        KnownMission(name, about["summary"], game, dict(about["kwargs"]), variants, make)
+        Known(name, about["summary"], game, MissionRecipe(make, dict(about["kwargs"]), variants))
         for name, about in module.MISSIONS.items()
     ]
-
-
-def _broken(name: str, point: EntryPoint, error: str) -> KnownMission:
-    package = point.dist.name if point.dist is not None else point.value
-    told = f"of the package {package}: {' '.join(error.split())}"
-    return KnownMission(name, "", point.name, {}, {}, _not_there, told)
-
-
-def _not_there() -> Any:
-    raise AssertionError("a mission with an error is never made")
-
-
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """Return a sentence about a name that nobody knows, with the nearest ones."""
-    names = list(known)
-    near = difflib.get_close_matches(name, names, 3, 0.4)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(names) or 'none'}"
-    return f"no {what} is called {name!r}; {hint}"

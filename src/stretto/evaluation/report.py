@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from stretto.checkpoint import atomic_write_all
 from stretto.errors import UsageError
 from stretto.evaluation.bootstrap import Interval
 from stretto.evaluation.records import EpisodeRecord
@@ -164,15 +165,7 @@ class Report:
             SUMMARY: _json(self.to_json(), indent=2) + "\n",
         }
         folder.mkdir(parents=True, exist_ok=True)
-        drafts = {folder / name: folder / f".{name}.{os.getpid()}" for name in texts}
-        try:
-            for draft, text in zip(drafts.values(), texts.values(), strict=True):
-                _write(draft, text)
-            for path, draft in drafts.items():
-                draft.replace(path)
-        finally:
-            for draft in drafts.values():
-                draft.unlink(missing_ok=True)
+        atomic_write_all({folder / name: text for name, text in texts.items()})
         return folder
 
     @classmethod
@@ -294,11 +287,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(f"a report holds numbers, strings, lists and dicts, got {value!r}; convert it to one of them")
-
-
-def _write(path: Path, text: str) -> None:
-    # What a game or a policy says of itself may hold halves of characters, which no encoding has.
-    with path.open("wb") as file:
-        file.write(text.encode("utf-8", "backslashreplace"))
-        file.flush()
-        os.fsync(file.fileno())

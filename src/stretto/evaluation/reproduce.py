@@ -9,13 +9,13 @@ from typing import Any
 
 from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
-from stretto.evaluation.episode_worker import HANG_SECONDS, Staging
 from stretto.evaluation.missions import Mission
-from stretto.evaluation.plan import Entry, Plan
+from stretto.evaluation.plan import HANG_SECONDS, Entry, Plan
 from stretto.policies.spec import PolicySpec, parse_policy
+from stretto.rollout import TimeLimits
 
 
-def reproduce(plan: Plan, staging: Staging, mission: Mission, entry: Entry, episode: int, *, apart: bool) -> str:
+def reproduce(plan: Plan, limits: TimeLimits, mission: Mission, entry: Entry, episode: int, *, apart: bool) -> str:
     """Return a command line that plays an episode again; `apart`: in a process of its own, since that may die or hang.
 
     The strategy is not in it: it changes no result, and records do not depend on it. A mission or a policy that was given
@@ -26,9 +26,9 @@ def reproduce(plan: Plan, staging: Staging, mission: Mission, entry: Entry, epis
         "turns": plan.turns if plan.turns != SIMULTANEOUS else None,
         "seed": plan.seed,
         "steps": plan.max_steps,
-        "action_timeout_ms": _milliseconds(staging.action_seconds),
-        "overage_ms": _milliseconds(staging.overage_seconds or None) if staging.action_seconds else None,
-        "hang_seconds": staging.hang_seconds if staging.hang_seconds != HANG_SECONDS else None,
+        "action_timeout_ms": _milliseconds(limits.action_seconds),
+        "overage_ms": _milliseconds(limits.overage_seconds or None) if limits.action_seconds else None,
+        "hang_seconds": limits.hang_seconds if limits.hang_seconds != HANG_SECONDS else None,
         "device": entry.specs[0].device,
         "deterministic": entry.specs[0].deterministic,
         "jobs": int(apart),

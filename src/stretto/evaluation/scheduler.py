@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from stretto.errors import Place, UsageError, WorkerDied, WorldHung
-from stretto.evaluation.episode_worker import MARGIN_SECONDS, Look, PlayTask, Staging, trouble_of
-from stretto.evaluation.plan import Facts, Plan, Task
+from stretto.evaluation.episode_worker import MARGIN_SECONDS, Look, PlayTask
+from stretto.evaluation.episodes import Played, Trouble, how_lost, trouble_of
+from stretto.evaluation.plan import Facts, Plan, Staging, Task
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord, finite
 from stretto.evaluation.reproduce import reproduce
 from stretto.evaluation.statistics import LARGEST
 from stretto.evaluation.task_queue import TaskQueue
-from stretto.rollout import Played, Trouble, how_lost
-from stretto.workers.pool import Answer, Pool
+from stretto.workers.requests import Request
+from stretto.workers.supervisor import Supervisor
 
 ATTEMPTS = 3
 """How often an episode is begun whose worker dies or hangs, before it counts as failed."""
@@ -26,9 +27,13 @@ class Scheduler:
     """A plan being played. Results are kept by key; the order in which they come changes nothing."""
 
     def __init__(
-        self, plan: Plan, pool: Pool, on_episode: Callable[[EpisodeRecord], None], staging: Staging | None = None
+        self,
+        plan: Plan,
+        supervisor: Supervisor,
+        on_episode: Callable[[EpisodeRecord], None],
+        staging: Staging | None = None,
     ) -> None:
-        self._plan, self._hands, self._on_episode = plan, TaskQueue(pool), on_episode
+        self._plan, self._queue, self._on_episode = plan, TaskQueue(supervisor), on_episode
         self._staging = staging or Staging()
         self.records: dict[tuple[int, int, int], EpisodeRecord] = {}
         self.moments: dict[tuple[int, int, int], list[dict[str, tuple[int, int, float]]]] = {}
@@ -36,6 +41,7 @@ class Scheduler:
         self._attempts: dict[Task, int] = {}
         self._apart: set[Task] = set()
         self._broken: dict[tuple[int, int], BaseException] = {}
+        self._cores = 1
 
     def look(self, *, strict: bool = True) -> dict[tuple[int, int], Facts]:
         """Find out what the plan has to know of its missions and policies.
@@ -46,10 +52,10 @@ class Scheduler:
         """
         looks: dict[tuple[int, int], int] = {}
 
-        def message(look: Look) -> tuple[object, float | None]:
-            return look, self._staging.silence_seconds(1)
+        def message(look: Look) -> tuple[object, str, float | None]:
+            return look, "looking", self._staging.limits.silence_seconds(1)
 
-        def take(look: Look, answer: Answer) -> list[Look]:
+        def take(look: Look, answer: Request) -> list[Look]:
             pair = look.mission, look.entry
             if answer.error is None:
                 self._facts[pair] = answer.value
@@ -63,7 +69,7 @@ class Scheduler:
             again = looks[pair] < ATTEMPTS and not isinstance(answer.error, WorldHung)
             return [replace(look, acting=again)]
 
-        self._hands.do([Look(*pair) for pair in self._plan.pairs()], message, take)
+        self._queue.do([Look(*pair) for pair in self._plan.pairs()], message, take)
         if not self._facts:
             raise next(iter(self._broken.values()))
         for pair in self._broken:
@@ -71,20 +77,21 @@ class Scheduler:
             self._facts[pair] = Facts((), (frozenset(),) * count, (False,) * count)
         return self._facts
 
-    def _told(self, pair: tuple[int, int], answer: Answer) -> BaseException:
+    def _told(self, pair: tuple[int, int], answer: Request) -> BaseException:
         """Return why a mission cannot be played by a policy at all."""
         assert answer.error is not None
         if not answer.lost:
             return answer.error
         mission, entry = self._plan.missions[pair[0]].name, self._plan.entries[pair[1]].label
         what = f"the process that makes {mission} and loads {entry}"
-        message, text = how_lost(what, answer.error, self._staging.hang_seconds)
+        message, text = how_lost(what, answer.error, self._staging.limits.hang_seconds)
         told = WorkerDied(message, Place("looking at what is played"))
         told.add_note(text)
         return told
 
-    def play(self, tasks: Iterable[Task]) -> None:
-        """Play tasks until none is left."""
+    def play(self, tasks: Iterable[Task], workers: int | None = None, cores: int = 1) -> None:
+        """Play tasks until none is left, on so many workers (default: all), each with so many cores."""
+        self._cores = cores
         playable = []
         for task in tasks:
             if (task.mission, task.entry) in self._broken:
@@ -92,7 +99,7 @@ class Scheduler:
                     self._keep(task, episode, Played(trouble=self._why_broken(task)))
             else:
                 playable.append(task)
-        self._hands.do(playable, self._message, self._take)
+        self._queue.do(playable, self._message, self._take, workers)
 
     def _why_broken(self, task: Task) -> Trouble:
         """Say why a mission cannot be played with a policy; the world it is that fails if it fails with all of them."""
@@ -105,19 +112,20 @@ class Scheduler:
         trouble.policy = 0 if alone and not everybody else trouble.policy
         return trouble
 
-    def _message(self, task: Task) -> tuple[object, float | None]:
+    def _message(self, task: Task) -> tuple[object, str, float | None]:
         self._attempts[task] = self._attempts.get(task, 0) + 1
-        return PlayTask(task, self._facts[task.mission, task.entry], task in self._apart), self._limit(task)
+        message = PlayTask(task, self._facts[task.mission, task.entry], self._cores, task in self._apart)
+        return message, "playing", self._limit(task)
 
     def _limit(self, task: Task) -> float | None:
         """Return for how long a worker may be silent while it plays a task."""
         agents = len(self._facts[task.mission, task.entry].agents) * len(task.episodes)
-        limit = self._staging.silence_seconds(agents)
+        limit = self._staging.limits.silence_seconds(agents)
         own = {spec.strategy or self._staging.strategy for spec in self._plan.entries[task.entry].specs}
         below = task in self._apart or own & {"processes", "adaptive"}
         return limit if limit is None or not below else limit + MARGIN_SECONDS
 
-    def _take(self, task: Task, answer: Answer) -> list[Task]:
+    def _take(self, task: Task, answer: Request) -> list[Task]:
         """Take an answer in; return what has to be played (again)."""
         if answer.error is None:
             return self._take_played(task, answer.value)
@@ -172,7 +180,7 @@ class Scheduler:
                 agent=trouble.agent,
                 step=trouble.step,
                 traceback=trouble.traceback,
-                reproduce=reproduce(plan, self._staging, mission, entry, episode, apart=trouble.lost),
+                reproduce=reproduce(plan, self._staging.limits, mission, entry, episode, apart=trouble.lost),
             )
         record = EpisodeRecord(
             mission=mission.name,

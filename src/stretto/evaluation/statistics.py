@@ -146,9 +146,7 @@ def summarize(
         UsageError: if two records are of the same episode, or one is of a mission or label that the order leaves out.
     """
     ordered = sorted(records, key=lambda record: record.key)
-    for key, count in Counter(record.key for record in ordered).items():
-        if count > 1:
-            raise UsageError(f"each episode must have one record, got {count} of {key}; leave out all but one")
+    _check_single(ordered)
     missions = _in_order("missions", missions, {record.mission for record in ordered})
     labels = _in_order("labels", labels, {record.label for record in ordered})
     rewards = counted_rewards(ordered, failed)
@@ -157,9 +155,6 @@ def summarize(
     for record in ordered:
         parts.setdefault((record.mission, record.label), []).append(record)
         parts.setdefault((None, record.label), []).append(record)
-    played: dict[str, dict[str, dict[int, float]]] = {}
-    for (mission, label, episode), reward in sorted(rewards.items()):
-        played.setdefault(label, {}).setdefault(mission, {})[episode] = reward
     rows = {part: _summarize_label(part, found, rewards, bootstrap) for part, found in parts.items()}
     counting = {part: [r for r in found if r.key in rewards and has_result(r)] for part, found in parts.items()}
     mixed = [
@@ -168,14 +163,9 @@ def summarize(
         for label in labels
         for row in _summarize_policies(mission, label, counting.get((mission, label), ()), bootstrap)
     ]
-    pairs = [(label, baseline) for place, label in enumerate(labels) for baseline in labels[place + 1 :]]
-    compared = [row for pair in pairs for row in _compare(missions, pair, played, bootstrap)]
+    compared = _compare_all(missions, labels, rewards, bootstrap)
     intervals = bootstrap.intervals()
     rows = {part: replace(row, interval=intervals.get(part)) for part, row in rows.items()}
-    compared = [_with_intervals(row, intervals) for row in compared]
-    mixed = [replace(row, interval=intervals.get((row.mission, row.label, row.policy))) for row in mixed]
-    places = {mission: place for place, mission in enumerate((None, *missions))}
-    compared.sort(key=lambda row: places[row.mission])
     return Summary(
         missions=missions,
         labels=labels,
@@ -184,9 +174,15 @@ def summarize(
         resamples=resamples,
         by_mission=tuple(rows[part] for m in missions for label in labels if (part := (m, label)) in rows),
         overall=tuple(rows[None, label] for label in labels if (None, label) in rows),
-        comparisons=tuple(compared),
-        by_policy=tuple(mixed),
+        comparisons=tuple(_with_intervals(row, intervals) for row in compared),
+        by_policy=tuple(replace(row, interval=intervals.get((row.mission, row.label, row.policy))) for row in mixed),
     )
+
+
+def _check_single(records: Iterable[EpisodeRecord]) -> None:
+    for key, count in Counter(record.key for record in records).items():
+        if count > 1:
+            raise UsageError(f"each episode must have one record, got {count} of {key}; leave out all but one")
 
 
 def counted_rewards(records: Iterable[EpisodeRecord], failed: Failed = "exclude") -> dict[EpisodeKey, float]:
@@ -282,6 +278,19 @@ def _summarize_policies(
         values = [value for stratum in strata.values() for value in stratum]
         bootstrap.add_iqm((mission, label, policy), strata)
         yield PolicySummary(mission, label, policy, len(values), _mean(values), interquartile_mean(values), None)
+
+
+def _compare_all(
+    missions: Sequence[str], labels: Sequence[str], rewards: Mapping[EpisodeKey, float], bootstrap: Bootstrap
+) -> list[Comparison]:
+    """Return how each label did against each later one: on all missions first, then mission by mission."""
+    played: dict[str, dict[str, dict[int, float]]] = {}
+    for (mission, label, episode), reward in sorted(rewards.items()):
+        played.setdefault(label, {}).setdefault(mission, {})[episode] = reward
+    pairs = [(label, baseline) for place, label in enumerate(labels) for baseline in labels[place + 1 :]]
+    compared = [row for pair in pairs for row in _compare(missions, pair, played, bootstrap)]
+    places = {mission: place for place, mission in enumerate((None, *missions))}
+    return sorted(compared, key=lambda row: places[row.mission])
 
 
 def _compare(

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from stretto.evaluation.episode_worker import LOADING_SECONDS, Ready
-from stretto.workers.pool import Answer, Pool
+from stretto.workers.requests import Request, Seat, sender
+from stretto.workers.supervisor import Supervisor
 
 T = TypeVar("T")
 
@@ -18,46 +19,58 @@ _MOST_STARTS = 10
 class TaskQueue:
     """Workers that are made ready before they are given anything: a new process may take longer than any step."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._new = set(range(len(pool)))
-        self._starting: set[int] = set()
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._supervisor = supervisor
+        self._new = {seat.index for seat in supervisor.seats}
         self._died = 0
 
     def do(
         self,
         things: Iterable[T],
-        message: Callable[[T], tuple[object, float | None]],
-        take: Callable[[T, Answer], Iterable[T]],
+        message: Callable[[T], tuple[object, str, float | None]],
+        take: Callable[[T, Request], Iterable[T]],
+        workers: int | None = None,
     ) -> None:
-        """Give each thing to a worker that is free, as a `message` with a limit; `take` returns what is to be done again.
+        """Give each thing to a worker that is free; `take` returns what is to be done again.
+
+        `message` returns what is sent for a thing, what that does, and its limit of seconds. `workers` is how many of
+        them take part, by default all.
 
         What is to be done again is done last: whatever ended a process, such as too little memory, may have passed then.
         """
         waiting = deque(things)
-        given: dict[int, T] = {}
+        starting: dict[int, Request] = {}
+        given: dict[int, tuple[Request, T]] = {}
         while waiting or given:
-            for worker in self._pool.idle[: len(waiting)]:
-                if worker in self._new:
-                    self._starting.add(worker)
-                    self._pool.give(worker, Ready(), LOADING_SECONDS)
+            seats = self._supervisor.seats[:workers]
+            idle = [seat for seat in seats if seat.index not in given and seat.index not in starting]
+            for seat in idle[: len(waiting) - len(starting)]:
+                if seat.index in self._new:
+                    starting[seat.index] = self._ask(seat, Ready(), "getting ready", LOADING_SECONDS)
                 else:
-                    given[worker] = waiting.popleft()
-                    self._pool.give(worker, *message(given[worker]))
-            for answer in self._pool.wait():
-                if answer.lost:
-                    self._new.add(answer.worker)
-                if answer.worker in self._starting:
-                    self._starting.discard(answer.worker)
-                    self._started(answer)
+                    thing = waiting.popleft()
+                    given[seat.index] = self._ask(seat, *message(thing)), thing
+            under_way = [*starting.values(), *(request for request, _ in given.values())]
+            self._supervisor.wait(under_way, 1)
+            for request in under_way:
+                if not request.finished:
+                    continue
+                index = request.seat.index
+                if request.lost:
+                    self._new.add(index)
+                if starting.pop(index, None) is request:
+                    self._started(request)
                 else:
-                    waiting.extend(take(given.pop(answer.worker), answer))
+                    waiting.extend(take(given.pop(index)[1], request))
 
-    def _started(self, answer: Answer) -> None:
-        if answer.error is None:
-            self._new.discard(answer.worker)
+    def _ask(self, seat: Seat, message: object, doing: str, limit_seconds: float | None) -> Request:
+        return self._supervisor.ask(seat, sender(message), doing, limit_seconds)
+
+    def _started(self, request: Request) -> None:
+        if request.error is None:
+            self._new.discard(request.seat.index)
             self._died = 0
             return
         self._died += 1
-        if not answer.lost or self._died == _MOST_STARTS:
-            raise answer.error
+        if not request.lost or self._died == _MOST_STARTS:
+            raise request.error

@@ -13,7 +13,8 @@ from stretto.core import AgentWorld
 from stretto.errors import UsageError
 from stretto.policies.runners import Runner
 from stretto.workers.base import Port, Service, Spans
-from stretto.workers.control import TRACING
+
+__calls_user_code__ = True
 
 TRACE = "trace.json"
 
@@ -65,7 +66,7 @@ class TracedService:
         self._port, self._service, self._describe = port, service, describe
 
     def handle(self, message: Any) -> object:
-        if not self._port.words[TRACING]:
+        if not self._port.tracing:
             return self._service.handle(message)
         with self._sent(), trace.span(self._describe(message)):
             return self._service.handle(message)
@@ -79,7 +80,7 @@ class TracedService:
     @contextmanager
     def _sent(self) -> Iterator[None]:
         """Send what this process, and those that it asks in turn, record in the body; in the caller's own it is there."""
-        if not self._port.crosses_processes:
+        if not self._port.pickles:
             yield
             return
         log = trace.start()

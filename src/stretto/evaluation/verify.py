@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from stretto.core import SIMULTANEOUS
-from stretto.evaluation.episode_worker import EpisodeWorkerFactory, Staging
-from stretto.evaluation.evaluate import entries_of
+from stretto.evaluation.episode_worker import EpisodeWorkerFactory, episode_workers
 from stretto.evaluation.missions import Mission
-from stretto.evaluation.plan import Plan
+from stretto.evaluation.plan import Plan, Staging, entries_of
 from stretto.evaluation.scheduler import Scheduler
 from stretto.workers.backends import PROCESS, SERIAL
-from stretto.workers.pool import Pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +95,12 @@ def verify(  # noqa: PLR0913  every choice has a name and a default here
 
 
 def _run(plan: Plan, way: Way) -> Scheduler:
-    staging = Staging(strategy=way.strategy, cores=2, watch=True)
+    staging = Staging(strategy=way.strategy, watch=True)
     factory = EpisodeWorkerFactory(plan, staging)
-    with Pool(PROCESS if way.jobs else SERIAL, [factory] * max(1, way.jobs)) as pool:
-        run = Scheduler(plan, pool, lambda _: None, staging)
+    with episode_workers(PROCESS if way.jobs else SERIAL, factory, max(1, way.jobs)) as supervisor:
+        run = Scheduler(plan, supervisor, lambda _: None, staging)
         tasks = plan.tasks(run.look())
-        run.play(reversed(tasks) if way.reverse else tasks)
+        run.play(reversed(tasks) if way.reverse else tasks, cores=2)
     return run
 
 

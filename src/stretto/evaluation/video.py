@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -13,20 +14,21 @@ from typing import Any
 import numpy as np
 
 from stretto.adapters.agents import as_agents
-from stretto.core import SIMULTANEOUS, Action, AgentId, AgentWorld, own_copy
+from stretto.adapters.local import LocalWorlds
+from stretto.checkpoint import atomic_write
+from stretto.core import SIMULTANEOUS, Action, AgentId
 from stretto.errors import UsageError
-from stretto.evaluation.episode_worker import EpisodeWorkerFactory, Staging
-from stretto.evaluation.evaluate import entries_of
+from stretto.evaluation.episode_worker import EpisodeWorkerFactory, episode_workers
 from stretto.evaluation.missions import Mission
-from stretto.evaluation.plan import Facts, Plan, rows
+from stretto.evaluation.plan import Facts, Plan, Staging, entries_of, rows
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.scheduler import Scheduler
-from stretto.policies.actors import AgentEpisode, PolicyPlan, Question
+from stretto.policies.actors import PolicyPlan
 from stretto.policies.runners import InPlace
-from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators
+from stretto.rollout import rollout
+from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws
 from stretto.workers.backends import PROCESS, SERIAL
 from stretto.workers.mail import unsendable
-from stretto.workers.pool import Pool
 
 FRAMES_PER_SECOND = 12
 
@@ -52,37 +54,31 @@ class Moment:
 def replay(
     plan: Plan, facts: Facts, mission: int, entry: int, episode: int, render_mode: str | None
 ) -> Generator[Moment]:
-    """Play an episode as the plan has it, and yield what is seen at each moment."""
-    begun = plan.episode(mission, entry, episode, facts.agents)
+    """Play an episode as the plan has it, and yield what is seen at each moment.
+
+    Raises:
+        What a world or a policy raises.
+    """
     env, shows = _made(plan.missions[mission], render_mode)
-    world = as_agents(env, plan.turns)
+    # Private generators for all, whether they are needed or not: it is slow anyway to look at everything.
+    worlds = LocalWorlds(lambda _: as_agents(env, plan.turns), 1, GLOBAL_GENERATORS)
     try:
-        # Private generators for all, whether they are needed or not: it is slow anyway to look at everything.
-        castings = [
+        plans = [
             PolicyPlan(spec, frozenset(GLOBAL_GENERATORS), rows(facts, i), plan.seed)
             for i, spec in enumerate(plan.entries[entry].specs)
         ]
-        spec = world.spec()
-        runner = InPlace(castings, spec, batched=True)
-        runner.begin(
-            [AgentEpisode(episode, a, policy, begun.tree.child("policy", a)) for a, policy in begun.policies.items()]
-        )
-        guard = PrivateGenerators(begun.tree.child("world"), drawn=GLOBAL_GENERATORS)
+        runner, names = InPlace(plans, worlds.spec, batched=True), worlds.spec.action_names
         limit = plan.max_steps if plan.max_steps is not None else plan.missions[mission].max_steps
-        outcome = guard.run(world.reset, begun.seed)
-        yield Moment(0, _picture(world, shows), {}, {**dict.fromkeys(outcome.acting, 0.0), **outcome.rewards})
-        step = 0
-        while outcome.acting and (limit is None or step < limit):
-            acting = outcome.acting
-            runner.ask([Question(episode, agent, own_copy(outcome.observations[agent])) for agent in acting])
-            actions = {agent: own_copy(reply.action) for agent, reply in zip(acting, runner.replies(), strict=True)}
-            given = own_copy(actions)  # a world may change what it is given
-            outcome = guard.run(world.step, given)
-            step += 1
-            yield Moment(step, _picture(world, shows), actions, outcome.rewards, spec.action_names)
+        begun = plan.episode(mission, entry, episode, facts.agents)
+        for (step,) in rollout(worlds, runner, [begun], max_steps=limit):
+            if step.fault is not None:
+                raise step.fault.error
+            assert step.outcome is not None
+            nothing = {} if step.actions else dict.fromkeys(step.outcome.acting, 0.0)
+            rewards = {**nothing, **step.outcome.rewards}
+            yield Moment(step.steps, _picture(worlds, shows), dict(step.actions), rewards, names)
     finally:
-        with suppress(Exception):  # whatever it says on leaving, what was seen was seen
-            world.close()
+        worlds.close()
 
 
 def _made(mission: Mission, render_mode: str | None) -> tuple[Any, bool]:
@@ -94,9 +90,9 @@ def _made(mission: Mission, render_mode: str | None) -> tuple[Any, bool]:
     return mission.make_with(render_mode)(), True
 
 
-def _picture(world: AgentWorld, shows: bool) -> Any:
+def _picture(worlds: LocalWorlds, shows: bool) -> Any:
     try:
-        return world.render() if shows else None
+        return worlds.render(0) if shows else None
     except Exception:  # noqa: BLE001  a world that cannot be shown can be played all the same
         return None
 
@@ -113,8 +109,8 @@ def watch_episode(
 ) -> Iterator[Moment]:
     """Play one episode of a mission, all policies together, and yield what is seen."""
     plan = Plan((mission,), entries_of(policies, mix=len(policies) > 1), episode + 1, seed, steps, turns)
-    with Pool(SERIAL, [EpisodeWorkerFactory(plan, Staging())]) as pool:
-        facts = Scheduler(plan, pool, lambda _: None).look()
+    with episode_workers(SERIAL, EpisodeWorkerFactory(plan, Staging())) as supervisor:
+        facts = Scheduler(plan, supervisor, lambda _: None).look()
     yield from replay(plan, facts[0, 0], 0, 0, episode, render_mode)
 
 
@@ -144,14 +140,22 @@ def films(  # noqa: PLR0913  what a plan has, and where to
         numbers = list(range(episodes)) if known is None else _safe_to_play(known, pair)
         for episode in numbers[:count]:
             record = None if known is None else known[(*pair, episode)]
-            moments = replay(plan, facts[mission, entry], mission, entry, episode, "rgb_array")
-            with closing(moments):
-                shown = list(_until_it_fails(islice(moments, None if record is None else record.steps + 1)))
+            shown = _shown(plan, facts[mission, entry], (mission, entry, episode), record)
             if not shown and record is not None and record.failure is not None:
                 continue  # it failed before there was anything to see
             name = "-".join((*pair, str(episode)))
             safe = "".join(letter if letter.isalnum() or letter in "-_.+" else "_" for letter in name)
             yield film(iter(shown), folder / "videos" / f"{safe}.gif")
+
+
+def _shown(plan: Plan, facts: Facts, which: tuple[int, int, int], record: EpisodeRecord | None) -> list[Moment]:
+    """Return what is seen of an episode; it is played again if it was the first here to import torch, see `LateImport`."""
+    while True:
+        draws = GlobalDraws()
+        with closing(replay(plan, facts, *which, "rgb_array")) as moments:
+            shown = list(_until_it_fails(islice(moments, None if record is None else record.steps + 1)))
+        if LATE_IMPORT not in draws.names():
+            return shown
 
 
 def _safe_to_play(records: Mapping[tuple[str, str, int], EpisodeRecord], pair: tuple[str, str]) -> list[int]:
@@ -166,8 +170,8 @@ def _safe_to_play(records: Mapping[tuple[str, str, int], EpisodeRecord], pair: t
 def _looked_at(plan: Plan) -> dict[tuple[int, int], Facts]:
     """Look at what is played, elsewhere if it can be sent there: a policy may die in its first step."""
     factory = EpisodeWorkerFactory(plan, Staging())
-    with Pool(PROCESS if unsendable(factory) is None else SERIAL, [factory]) as pool:
-        return Scheduler(plan, pool, lambda _: None).look()
+    with episode_workers(PROCESS if unsendable(factory) is None else SERIAL, factory) as supervisor:
+        return Scheduler(plan, supervisor, lambda _: None).look()
 
 
 def _until_it_fails(moments: Iterator[Moment]) -> Iterator[Moment]:
@@ -193,5 +197,7 @@ def film(moments: Iterator[Moment], path: Path) -> Path:
         raise UsageError("this mission has no pictures: its render() gives no RGB arrays; leave out --video")
     images = [Image.fromarray(picture.astype(np.uint8)) for picture in pictures]
     path.parent.mkdir(parents=True, exist_ok=True)
-    images[0].save(path, save_all=True, append_images=images[1:], duration=1000 // FRAMES_PER_SECOND, loop=0)
+    duration, content = 1000 // FRAMES_PER_SECOND, io.BytesIO()
+    images[0].save(content, "GIF", save_all=True, append_images=images[1:], duration=duration, loop=0)
+    atomic_write(path, content.getvalue())
     return path

@@ -106,6 +106,7 @@ class Foundry:
         obstacles: float | None = None,
         renewal: float | None = None,
     ) -> None:
+        """Check the arguments, take from the layout what was not given, and draw the map."""
         _check_word("layout", layout, tuple(LAYOUTS))
         _check_word("render_mode", render_mode, (None, "rgb_array", "ansi"))
         chosen = LAYOUTS[layout]

@@ -21,11 +21,11 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from stretto.envs.layout import Array
 from stretto.envs.make import make_vec
 from stretto.envs.vector import VectorEnv
 from stretto.errors import UsageError
 from stretto.interop.beside import has_attribute, is_wrapped, read_attribute
+from stretto.spaces import Array
 
 try:
     from stable_baselines3.common.vec_env import VecEnv

@@ -26,10 +26,10 @@ MOST_THREADS = 32
 LEAST_GAIN = 1.15
 """A predicted gain below this is not worth a change: the prediction may be off by as much."""
 
-_WATCHED_STEPS = 16
+WATCHED_STEPS = 16
 """How many of an episode's steps are looked at to choose_strategy for the next one."""
 
-_LOCK_WATCHED_STEPS = 2
+_LOCKWATCHED_STEPS = 2
 _LOCK_SECONDS = 3e-3
 """The interpreter's lock is watched for so many steps, if they take so long: in shorter ones nobody else asks for it."""
 
@@ -55,30 +55,30 @@ class Adaptive:
 
     def __init__(
         self,
-        castings: Sequence[PolicyPlan],
+        plans: Sequence[PolicyPlan],
         world: WorldSpec,
         strategies: Sequence[str],
         cores: int,
         make: Callable[[Sequence[str]], Runner],
     ) -> None:
-        self._castings, self._world, self._cores, self._make = castings, world, cores, make
+        self._plans, self._world, self._cores, self._make = plans, world, cores, make
         self._free = [i for i, name in enumerate(strategies) if name == "adaptive"]
         self._chosen = ["batched" if i in self._free else name for i, name in enumerate(strategies)]
         self._runner = make(self._chosen)
-        self._seen = {i: Seen(stuck=unsendable(ActorsFactory([castings[i]], world))) for i in self._free}
+        self._seen = {i: Seen(stuck=unsendable(ActorsFactory([plans[i]], world))) for i in self._free}
         self._policies: dict[tuple[EpisodeKey, str], int] = {}
         self._under_way: set[EpisodeKey] = set()
         self._questions: Sequence[Question] = ()
-        self._left, self._lock_left, self._last_seconds = _WATCHED_STEPS, _LOCK_WATCHED_STEPS, 0.0
+        self._left, self._lock_left, self._last_seconds = WATCHED_STEPS, _LOCKWATCHED_STEPS, 0.0
         self.reason = "batched: nothing was measured yet"
         self.ask, self.replies = self._watched_ask, self._watched_replies
 
-    def begin(self, roles: Sequence[AgentEpisode]) -> None:
+    def begin(self, agents: Sequence[AgentEpisode]) -> None:
         if not self._under_way:
             self._reconsider()
-        self._under_way |= {role.episode for role in roles}
-        self._policies.update({(role.episode, role.agent): role.policy for role in roles})
-        self._runner.begin(roles)
+        self._under_way |= {who.episode for who in agents}
+        self._policies.update({(who.episode, who.agent): who.policy for who in agents})
+        self._runner.begin(agents)
 
     def _watched_ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions
@@ -113,7 +113,7 @@ class Adaptive:
         for i, seen in self._seen.items():
             if seen.seconds:
                 chosen[i], reason = choose_strategy(
-                    self._castings[i], seen, len(self._world.agents), self._cores, present=self._chosen[i]
+                    self._plans[i], seen, len(self._world.agents), self._cores, present=self._chosen[i]
                 )
                 reasons.append(f"{chosen[i]}: {reason}")
                 seen.seconds, seen.busy = [], []
@@ -124,7 +124,7 @@ class Adaptive:
             self._runner.close()
             self._chosen = chosen
             self._runner = self._make(chosen)
-        self._left, self._lock_left = _WATCHED_STEPS, _LOCK_WATCHED_STEPS
+        self._left, self._lock_left = WATCHED_STEPS, _LOCKWATCHED_STEPS
         self.ask, self.replies = self._watched_ask, self._watched_replies
 
     def end(self, episode: EpisodeKey) -> frozenset[str]:
@@ -137,7 +137,7 @@ class Adaptive:
 
 
 def choose_strategy(
-    casting: PolicyPlan, seen: Seen, agents: int, cores: int, *, present: str = "batched"
+    plan: PolicyPlan, seen: Seen, agents: int, cores: int, *, present: str = "batched"
 ) -> tuple[str, str]:
     """Return the best strategy for a policy of which so much was seen, and why."""
     busy = median(seen.busy)
@@ -146,7 +146,7 @@ def choose_strategy(
     # Where threads wait for each other's turn with the interpreter, that is no waiting of the policy's own.
     seconds = busy + seen.waits
     told = f"an agent takes {duration(seconds)}"
-    if casting.rows:
+    if plan.rows:
         return "batched", f"{told}, and all are asked at once"
     if agents == 1:
         return "batched", "there is only one agent"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from stretto.core import Action, AgentId, AgentPolicy, MultiAgentPolicy, Observation
 from stretto.errors import UsageError
 from stretto.seeding import SEED_BITS
+from stretto.spaces import assemble, map_space, parts
 
 Draw = Callable[[np.random.Generator], Any]
 
@@ -68,6 +69,10 @@ def draw_from(space: spaces.Space[Any]) -> Draw:
     What follows from the space is worked out here, and not at every draw. A space of another kind draws itself: a copy
     of it, seeded from the generator each time, since the space of a world may be shared with others.
     """
+    # By exact type: a subclass may hold less than its parent, and knows how to draw from that itself.
+    if type(space) in {spaces.Dict, spaces.Tuple}:
+        draws = [draw_from(part) for part in (parts(space) or {}).values()]
+        return lambda rng: assemble(space, [draw(rng) for draw in draws])
     make: Callable[[Any], Draw] = _DRAWS.get(type(space), _draw_from_copy)
     return make(space)
 
@@ -112,16 +117,6 @@ def _draw_box(space: spaces.Box) -> Draw:
     return draw_bounded if both.all() else draw
 
 
-def _draw_dict(space: spaces.Dict) -> Draw:
-    draws = {key: draw_from(part) for key, part in space.spaces.items()}
-    return lambda rng: {key: draw(rng) for key, draw in draws.items()}
-
-
-def _draw_tuple(space: spaces.Tuple[Any]) -> Draw:
-    draws = [draw_from(part) for part in space.spaces]
-    return lambda rng: tuple(draw(rng) for draw in draws)
-
-
 def _draw_from_copy(space: spaces.Space[Any]) -> Draw:
     own = copy.deepcopy(space)
 
@@ -132,14 +127,11 @@ def _draw_from_copy(space: spaces.Space[Any]) -> Draw:
     return draw
 
 
-# By exact type: a subclass may hold less than its parent, and knows how to draw from that itself.
 _DRAWS: dict[type, Callable[[Any], Draw]] = {
     spaces.Discrete: _draw_discrete,
     spaces.MultiDiscrete: _draw_multi_discrete,
     spaces.MultiBinary: _draw_multi_binary,
     spaces.Box: _draw_box,
-    spaces.Dict: _draw_dict,
-    spaces.Tuple: _draw_tuple,
 }
 
 
@@ -148,6 +140,10 @@ _DRAWS: dict[type, Callable[[Any], Draw]] = {
 
 def idle_action(space: spaces.Space[Any]) -> Any:
     """Return the first value of a discrete space, and of others the zeros or what is nearest to them."""
+    return map_space(_idle_part, space)
+
+
+def _idle_part(space: spaces.Space[Any]) -> Any:
     match space:
         case spaces.Discrete():
             return space.start
@@ -157,10 +153,6 @@ def idle_action(space: spaces.Space[Any]) -> Any:
             return np.zeros(space.shape, np.int8)
         case spaces.Box():
             return np.asarray(np.clip(np.zeros(space.shape, space.dtype), space.low, space.high))
-        case spaces.Dict():
-            return {key: idle_action(part) for key, part in space.spaces.items()}
-        case spaces.Tuple():
-            return tuple(idle_action(part) for part in space.spaces)
         case _:
             raise UsageError(
                 f"noop plays where actions are Discrete, MultiDiscrete, MultiBinary, Box, Dict or Tuple, got {space}; "

@@ -17,9 +17,11 @@ import numpy as np
 from stretto.core import Action, AgentId, AgentPolicy, MultiAgentPolicy, Observation, WorldSpec
 from stretto.errors import UsageError
 from stretto.policies.files import module_from_file
-from stretto.policies.registry import near
 from stretto.policies.spec import PolicyKind, PolicySpec, kind_of, with_arguments
 from stretto.policies.torch_settings import ask_for_determinism
+from stretto.registry import near
+
+__calls_user_code__ = True
 
 
 def load_policy(spec: PolicySpec, world: WorldSpec) -> MultiAgentPolicy:

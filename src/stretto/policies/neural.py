@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from stretto.checkpoint import read_safetensors
 from stretto.core import Action, AgentId, AgentPolicy, MultiAgentPolicy, Observation, WorldSpec
 from stretto.errors import InvalidSpace, UsageError
 from stretto.policies.torch_settings import check_device
 from stretto.seeding import SeedTree
+from stretto.spaces import leaves, map_space
 
 HIDDEN = 32
 """The width of the hidden state: whole vectors of every CPU, so that none of a row's elements is left over for the scalar
@@ -25,9 +24,6 @@ code, whose tanh may differ in the last bit."""
 
 MOST_TERMS = 1 << 20
 """How many products are held at once: 4 MB."""
-
-MAX_HEADER_BYTES = 100_000_000
-"""The limit that the safetensors format itself sets."""
 
 Floats = NDArray[np.float32]
 
@@ -79,7 +75,7 @@ class Neural(MultiAgentPolicy):
 
     def load(self, path: str) -> None:
         """Take the weights of a safetensors file."""
-        weights = read_safetensors(Path(path))
+        weights = read_safetensors(path)
         found = {name: values.shape for name, values in weights.items()}
         if found != self.shapes:
             wrong = sorted(name for name in found | self.shapes if found.get(name) != self.shapes.get(name))
@@ -87,6 +83,8 @@ class Neural(MultiAgentPolicy):
                 f"{name} {found.get(name, 'missing')}, not {self.shapes.get(name, 'there')}" for name in wrong
             )
             raise UsageError(f"weights must have the shapes that the world's spaces give, got {told} in {path}")
+        if broken := [name for name, values in weights.items() if values.dtype != np.float32]:
+            raise UsageError(f"weights must be of F32, got others in {', '.join(broken)} of {path}; convert them")
         if broken := [name for name, values in weights.items() if not np.isfinite(values).all()]:
             raise UsageError(f"weights must be finite, got others in {', '.join(broken)} of {path}; train them again")
         self._use(weights)
@@ -179,6 +177,10 @@ def _input_width(space: spaces.Space[Any]) -> int:
 
 
 def _output_width(space: spaces.Space[Any]) -> int:
+    return sum(_part_width(leaf.space) for leaf in leaves(space))
+
+
+def _part_width(space: spaces.Space[Any]) -> int:
     match space:
         case spaces.Discrete():
             return int(space.n)
@@ -186,8 +188,6 @@ def _output_width(space: spaces.Space[Any]) -> int:
             return int(space.nvec.sum())
         case spaces.MultiBinary() | spaces.Box():
             return math.prod(space.shape)
-        case spaces.Dict() | spaces.Tuple():
-            return sum(_output_width(part) for part in _parts(space).values())
         case _:
             raise InvalidSpace(
                 f"neural plays where actions are Discrete, MultiDiscrete, MultiBinary, Box, Dict or Tuple, "
@@ -195,12 +195,19 @@ def _output_width(space: spaces.Space[Any]) -> int:
             )
 
 
-def _parts(space: spaces.Dict | spaces.Tuple[Any]) -> dict[Any, spaces.Space[Any]]:
-    return dict(space.spaces) if isinstance(space, spaces.Dict) else dict(enumerate(space.spaces))
-
-
 def _action(space: spaces.Space[Any], outputs: Floats, rng: np.random.Generator | None, noise: float) -> Action:
     """Return an action; without a generator the best one. Logits with Gumbel noise are largest as their softmax says."""
+    used = 0
+
+    def choose(part: spaces.Space[Any]) -> Action:
+        nonlocal used
+        first, used = used, used + _part_width(part)
+        return _part_action(part, outputs[first:used], rng, noise)
+
+    return map_space(choose, space)
+
+
+def _part_action(space: spaces.Space[Any], outputs: Floats, rng: np.random.Generator | None, noise: float) -> Action:
     match space:
         case spaces.Discrete():
             return space.start + space.dtype.type(_category(outputs, rng))
@@ -213,11 +220,6 @@ def _action(space: spaces.Space[Any], outputs: Floats, rng: np.random.Generator 
             return (logits > 0).astype(np.int8).reshape(space.shape)
         case spaces.Box():
             return _point(space, outputs if rng is None else outputs + noise * rng.standard_normal(outputs.shape))
-        case spaces.Dict() | spaces.Tuple():
-            parts = _parts(space)
-            pieces = np.split(outputs, np.cumsum([_output_width(part) for part in parts.values()])[:-1])
-            chosen = {key: _action(parts[key], piece, rng, noise) for key, piece in zip(parts, pieces, strict=True)}
-            return chosen if isinstance(space, spaces.Dict) else tuple(chosen.values())
         case _:
             raise AssertionError(f"refused before: {space}")
 
@@ -238,7 +240,7 @@ def _point(space: spaces.Box, outputs: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(np.clip(np.clip(values, space.low, space.high).astype(space.dtype), space.low, space.high))
 
 
-# --- torch and files ------------------------------------------------------------------------------------------
+# --- torch ----------------------------------------------------------------------------------------------------
 
 
 def _check_torch() -> None:
@@ -259,35 +261,3 @@ def _one_thread(torch: Any) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def read_safetensors(path: Path) -> dict[str, Floats]:
-    """Return the tensors of a safetensors file: a length (8 bytes), a JSON header, and the raw numbers.
-
-    Nothing in such a file can run. Every offset is checked against the file before it is used.
-
-    Raises:
-        UsageError: if the file is damaged, or holds numbers other than F32.
-    """
-    content = path.read_bytes()
-    length = struct.unpack_from("<Q", content)[0] if len(content) >= 8 else -1
-    if not 0 < length <= min(MAX_HEADER_BYTES, len(content) - 8):
-        raise UsageError(f"{path} must begin with the length of a header that it holds, got {length}; save it again")
-    try:
-        header = json.loads(content[8 : 8 + length])
-        data = memoryview(content)[8 + length :]
-        tensors = {name: entry for name, entry in header.items() if name != "__metadata__"}
-        return {name: _tensor(data, **entry) for name, entry in tensors.items()}
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{path} must be a safetensors file of F32 numbers, got {error}; save it again") from None
-
-
-def _tensor(data: memoryview, dtype: str, shape: list[int], data_offsets: list[int]) -> Floats:
-    begin, end = data_offsets
-    if dtype != "F32":
-        raise ValueError(f"numbers of type {dtype}")
-    if not all(type(size) is int and size >= 0 for size in (begin, end, *shape)):
-        raise ValueError(f"shape {shape} at {data_offsets}")
-    if not begin <= end <= len(data) or end - begin != 4 * math.prod(shape):
-        raise ValueError(f"shape {shape} at {data_offsets} of {len(data)} bytes")
-    return np.frombuffer(data[begin:end], "<f4").astype(np.float32).reshape(shape)

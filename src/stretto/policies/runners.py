@@ -10,18 +10,17 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol
 
-import numpy as np
-from gymnasium import spaces
-
 from stretto.core import WorldSpec
 from stretto.errors import PolicyError, PolicyFailed, PolicyLost
 from stretto.policies.actors import Actors, AgentEpisode, Decision, EpisodeKey, PolicyPlan, Question
 from stretto.seeding import GlobalDraws
+from stretto.spaces import leaves
 from stretto.workers.backends import PROCESS
 from stretto.workers.base import Port, Start
-from stretto.workers.control import BEAT
 from stretto.workers.mail import unsendable
-from stretto.workers.pool import Answer, Pool
+from stretto.workers.requests import Request, sender
+from stretto.workers.shared_mailbox import Mailboxes
+from stretto.workers.supervisor import Supervisor
 
 SPIN_SECONDS = 200e-6
 
@@ -34,7 +33,7 @@ _LEAST_BOX_BYTES, _MOST_BOX_BYTES = 1 << 16, 1 << 24
 class Runner(Protocol):
     """Chooses actions: `ask`, and then `replies`, so that several runners can work at the same time."""
 
-    def begin(self, roles: Sequence[AgentEpisode]) -> None:
+    def begin(self, agents: Sequence[AgentEpisode]) -> None:
         """Make the agent policies of an episode."""
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
@@ -57,24 +56,25 @@ class Runner(Protocol):
 class InPlace:
     """In the caller's thread: all agents in one call (`batched`), or one after the other."""
 
-    def __init__(self, castings: Sequence[PolicyPlan], world: WorldSpec, *, batched: bool) -> None:
-        self._troupe = Actors(castings, world)
+    def __init__(self, plans: Sequence[PolicyPlan], world: WorldSpec, *, batched: bool) -> None:
+        self._actors = Actors(plans, world)
         self._batched = batched
         self._questions: Sequence[Question] = ()
+        self.drawn, self.batches = self._actors.drawn, self._actors.batches
 
-    def begin(self, roles: Sequence[AgentEpisode]) -> None:
-        self._troupe.begin(roles)
+    def begin(self, agents: Sequence[AgentEpisode]) -> None:
+        self._actors.begin(agents)
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions
 
     def replies(self) -> list[Decision]:
         if self._batched:
-            return self._troupe.act(self._questions)
-        return [self._troupe.act([question])[0] for question in self._questions]
+            return self._actors.act(self._questions)
+        return [self._actors.act([question])[0] for question in self._questions]
 
     def end(self, episode: EpisodeKey) -> frozenset[str]:
-        self._troupe.end(episode)
+        self._actors.end(episode)
         return frozenset()
 
     def close(self) -> None:
@@ -88,17 +88,17 @@ class Threads:
     chooses for all its agents in one thread.
     """
 
-    def __init__(self, castings: Sequence[PolicyPlan], world: WorldSpec, *, threads: int) -> None:
-        self._troupe = Actors(castings, world)
-        self._rows = [casting.rows for casting in castings]
+    def __init__(self, plans: Sequence[PolicyPlan], world: WorldSpec, *, threads: int) -> None:
+        self._actors = Actors(plans, world)
+        self._rows = [casting.rows for casting in plans]
         self._policies: dict[tuple[EpisodeKey, str], int] = {}
         self._threads = _DaemonThreads(threads)
         self._pending: list[tuple[list[int], Future[list[Decision]]]] = []
         self._count = 0
 
-    def begin(self, roles: Sequence[AgentEpisode]) -> None:
-        self._troupe.begin(roles)
-        self._policies.update({(role.episode, role.agent): role.policy for role in roles})
+    def begin(self, agents: Sequence[AgentEpisode]) -> None:
+        self._actors.begin(agents)
+        self._policies.update({(who.episode, who.agent): who.policy for who in agents})
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._count = len(questions)
@@ -111,7 +111,7 @@ class Threads:
             else:
                 groups.append([i])
         self._pending = [
-            (group, self._threads.submit(partial(self._troupe.act, [questions[i] for i in group])))
+            (group, self._threads.submit(partial(self._actors.act, [questions[i] for i in group])))
             for group in (*groups, *batches.values())
         ]
 
@@ -129,7 +129,7 @@ class Threads:
         return [found[i] for i in range(self._count)]
 
     def end(self, episode: EpisodeKey) -> frozenset[str]:
-        self._troupe.end(episode)
+        self._actors.end(episode)
         self._policies = {key: policy for key, policy in self._policies.items() if key[0] != episode}
         return frozenset()
 
@@ -170,7 +170,7 @@ class _DaemonThreads:
 class _Begin:
     """Message to a troupe in another process: an episode begins, and only these are under way."""
 
-    roles: Sequence[AgentEpisode]
+    agents: Sequence[AgentEpisode]
     under_way: frozenset[EpisodeKey]
 
 
@@ -181,7 +181,7 @@ class _End:
     episode: EpisodeKey
 
 
-_Questions = list[tuple[EpisodeKey, str, Any]]
+_Questions = list[tuple[Any, ...]]
 """Message: agents have to act. Tuples are pickled several times faster than anything else, and this is sent each step."""
 
 
@@ -189,34 +189,34 @@ _Questions = list[tuple[EpisodeKey, str, Any]]
 class ActorsFactory:
     """Builds a troupe inside a worker."""
 
-    castings: Sequence[PolicyPlan]
+    plans: Sequence[PolicyPlan]
     world: WorldSpec
 
     def __call__(self, port: Port) -> _ActorsService:
-        return _ActorsService(port, Actors(self.castings, self.world))
+        return _ActorsService(port, Actors(self.plans, self.world))
 
 
 class _ActorsService:
     """A troupe behind a worker's port."""
 
     def __init__(self, port: Port, troupe: Actors) -> None:
-        self._port, self._troupe = port, troupe
+        self._port, self._actors = port, troupe
         self._draws = GlobalDraws()
 
     def handle(self, message: Any) -> object:
-        self._port.words[BEAT] += 1
+        self._port.beat()
         match message:
             case list():
                 return self._act(message)
-            case _Begin(roles, under_way):
-                self._troupe.keep(under_way)
-                if self._troupe.idle:
+            case _Begin(agents, under_way):
+                self._actors.keep(under_way)
+                if self._actors.idle:
                     self._draws = GlobalDraws()
-                for role in roles:
-                    self._troupe.begin([role])
-                    self._port.words[BEAT] += 1
+                for who in agents:
+                    self._actors.begin([who])
+                    self._port.beat()
             case _End(episode):
-                self._troupe.end(episode)
+                self._actors.end(episode)
                 return self._draws.names()
             case Start():
                 pass
@@ -224,13 +224,12 @@ class _ActorsService:
                 raise AssertionError(f"no such message: {message!r}")
         return None
 
-    def _act(self, questions: _Questions) -> list[tuple[Any, float, float]]:
-        told = []
+    def _act(self, questions: _Questions) -> list[tuple[Any, ...]]:
+        decisions = []
         for episode, agent, observation in questions:
-            (reply,) = self._troupe.act([Question(episode, agent, observation)])
-            told.append((reply.action, reply.seconds, reply.busy_seconds))
-            self._port.words[BEAT] += 1
-        return told
+            decisions.append(tuple(self._actors.act([Question(episode, agent, observation)])[0]))
+            self._port.beat()
+        return decisions
 
     def signal(self, code: int) -> object:
         raise AssertionError(f"no such signal: {code}")
@@ -247,49 +246,47 @@ class Processes:
     """
 
     def __init__(
-        self, castings: Sequence[PolicyPlan], world: WorldSpec, *, processes: int, takes_part: bool = False
+        self, plans: Sequence[PolicyPlan], world: WorldSpec, *, processes: int, takes_part: bool = False
     ) -> None:
         self._home = {agent: i % processes for i, agent in enumerate(world.agents)}
         self._here = processes - 1 if takes_part else processes  # the smallest share, because the caller has more to do
-        self._troupe = Actors(castings, world) if takes_part else None
-        self._pool = Pool(
-            PROCESS,
-            [ActorsFactory(castings, world)] * self._here,
-            spin_seconds=SPIN_SECONDS,
-            spins=takes_part,
-            box_bytes=_box_bytes(world),
-        )
-        self._roles: dict[tuple[EpisodeKey, str], AgentEpisode] = {}
+        self._actors = Actors(plans, world) if takes_part else None
+        self._supervisor = Supervisor(PROCESS, spin_seconds=SPIN_SECONDS, spins=takes_part)
+        factories = [ActorsFactory(plans, world)] * self._here
+        self._mailboxes = Mailboxes(self._supervisor, factories, _box_bytes(world))
+        self._requests: list[Request] = []  # those that were made and not waited for yet
+        self._episodes: dict[tuple[EpisodeKey, str], AgentEpisode] = {}
         self._questions: Sequence[Question] = ()
         self._whom: list[tuple[EpisodeKey, str]] = []  # the agents that begin, or are asked
         self._shares: list[list[int]] = []  # their indices by process, the caller's own last
 
-    def begin(self, roles: Sequence[AgentEpisode]) -> None:
-        self._roles.update({(role.episode, role.agent): role for role in roles})
-        under_way = frozenset(episode for episode, _ in self._roles)
-        self._share_out([(role.episode, role.agent) for role in roles])
-        for worker, share in enumerate(self._shares[: self._here]):
+    def begin(self, agents: Sequence[AgentEpisode]) -> None:
+        self._episodes.update({(who.episode, who.agent): who for who in agents})
+        under_way = frozenset(episode for episode, _ in self._episodes)
+        self._share_out([(who.episode, who.agent) for who in agents])
+        for seat, share in zip(self._supervisor.seats, self._shares, strict=False):
             if share:
-                self._pool.give(worker, _Begin([roles[i] for i in share], under_way), BEGIN_SECONDS)
+                begin_there = sender(_Begin([agents[i] for i in share], under_way))
+                self._requests.append(self._supervisor.ask(seat, begin_there, "beginning an episode", BEGIN_SECONDS))
 
         def begin() -> None:
-            if self._troupe is not None:
-                self._troupe.begin([roles[i] for i in self._shares[-1]])
+            if self._actors is not None:
+                self._actors.begin([agents[i] for i in self._shares[-1]])
 
         self._together(begin)
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions
         self._share_out([(question.episode, question.agent) for question in questions])
-        for worker, share in enumerate(self._shares[: self._here]):
+        for seat, share in zip(self._supervisor.seats, self._shares, strict=False):
             if share:
-                told: _Questions = [(q.episode, q.agent, q.observation) for q in map(questions.__getitem__, share)]
+                message: _Questions = [tuple(questions[i]) for i in share]
                 try:
-                    self._pool.give(worker, told, limit_seconds, by_value=False, fresh=False)
+                    self._requests.append(self._mailboxes.ask(seat, message, "choosing actions", limit_seconds))
                 except BaseException as error:
                     self._abandon()
                     if isinstance(error, Exception):
-                        raise self._refused(told, error) from error
+                        raise self._refused(message, error) from error
                     raise
 
     def _share_out(self, whom: list[tuple[EpisodeKey, str]]) -> None:
@@ -299,17 +296,19 @@ class Processes:
 
     def _abandon(self) -> None:
         """Give up whoever is at work: what they answer would be taken for the answer to something else."""
-        for worker in set(range(len(self._pool))) - set(self._pool.idle):
-            self._pool.kill(worker)
+        for request in self._requests:
+            if not request.finished:
+                self._supervisor.abandon(request.seat)
+        self._requests = []
 
-    def _refused(self, told: _Questions, error: Exception) -> PolicyFailed:
+    def _refused(self, questions: _Questions, error: Exception) -> PolicyFailed:
         """Return an error that says whose observation cannot be sent."""
-        stuck = (one for one in told if unsendable(one[2]) is not None)
-        episode, agent, _ = next(stuck, told[0])
+        stuck = (one for one in questions if unsendable(one[2]) is not None)
+        episode, agent, _ = next(stuck, questions[0])
         return PolicyFailed(
             f"what agent {agent} observes must be picklable to reach a policy in another process, and is not: "
             f"{type(error).__name__}: {error}; use the strategy threads or sequential",
-            self._roles[episode, agent].policy,
+            self._episodes[episode, agent].policy,
             agent,
         )
 
@@ -317,16 +316,16 @@ class Processes:
         found: dict[int, Decision] = {}
 
         def act() -> None:
-            if self._troupe is not None:
+            if self._actors is not None:
                 for i in self._shares[-1]:
-                    (found[i],) = self._troupe.act([self._questions[i]])
+                    (found[i],) = self._actors.act([self._questions[i]])
 
-        for answer in self._together(act):
-            for i, told in zip(self._shares[answer.worker], answer.value, strict=True):
-                found[i] = Decision(*told)
+        for request in self._together(act):
+            for i, decision in zip(self._shares[request.seat.index], request.value, strict=True):
+                found[i] = Decision(*decision)
         return [found[i] for i in range(len(self._questions))]
 
-    def _together(self, own: Callable[[], None]) -> list[Answer]:
+    def _together(self, own: Callable[[], None]) -> list[Request]:
         """Do the caller's own part, and gather the others'; raise what the first of the agents gave cause for."""
         errors: list[PolicyError] = []
         try:
@@ -336,25 +335,24 @@ class Processes:
         except BaseException:
             self._abandon()
             raise
-        answers: list[Answer] = []
-        while self._pool.busy:
-            answers += self._pool.wait()
-        errors += [self._blamed(answer) for answer in answers if answer.error is not None]
+        requests, self._requests = self._requests, []
+        self._supervisor.wait(requests)
+        errors += [self._blamed(request) for request in requests if request.error is not None]
         if errors:
             order = {agent: i for i, (_, agent) in enumerate(self._whom)}
             raise min(errors, key=lambda error: order.get(error.agent or "", -1))
-        return answers
+        return requests
 
-    def _blamed(self, answer: Answer) -> PolicyError:
+    def _blamed(self, request: Request) -> PolicyError:
         """Return whose error it is. A worker beats once when it begins, and once for each agent that is done."""
-        error = answer.error
+        error = request.error
         assert isinstance(error, Exception)
         if isinstance(error, PolicyError):
             return error
-        share = [self._whom[i] for i in self._shares[answer.worker]]
-        episode, agent = share[min(max(0, answer.beats - 1), len(share) - 1)]
-        policy = self._roles[episode, agent].policy
-        if answer.lost:
+        share = [self._whom[i] for i in self._shares[request.seat.index]]
+        episode, agent = share[min(max(0, request.beats - 1), len(share) - 1)]
+        policy = self._episodes[episode, agent].policy
+        if request.lost:
             blamed: PolicyError = PolicyLost(str(error), policy, agent)
         else:  # nobody's code: what cannot be pickled, for one
             told = f"what agent {agent} chose did not arrive from another process: {type(error).__name__}: {error}"
@@ -363,41 +361,30 @@ class Processes:
         return blamed
 
     def end(self, episode: EpisodeKey) -> frozenset[str]:
-        if self._troupe is not None:
-            self._troupe.end(episode)
-        self._roles = {key: role for key, role in self._roles.items() if key[0] != episode}
+        if self._actors is not None:
+            self._actors.end(episode)
+        self._episodes = {key: who for key, who in self._episodes.items() if key[0] != episode}
         self._abandon()  # those that were asked and never heard
-        for worker in self._pool.living:
-            self._pool.give(worker, _End(episode), BEGIN_SECONDS, fresh=False)
-        drawn: frozenset[str] = frozenset()
-        while self._pool.busy:
-            for answer in self._pool.wait():
-                drawn |= answer.value or frozenset()  # one that has died since has forgotten the episode
-        return drawn
+        supervisor = self._supervisor
+        requests = [
+            supervisor.ask(seat, sender(_End(episode)), "ending an episode", BEGIN_SECONDS, fresh=False)
+            for seat in supervisor.seats
+            if seat.worker is not None
+        ]
+        supervisor.wait(requests)
+        # One that has died since has forgotten the episode.
+        return frozenset().union(*(request.value for request in requests if request.error is None))
 
     @property
     def pids(self) -> list[int]:
         """The processes that it runs now."""
-        return self._pool.pids
+        return self._supervisor.pids
 
     def close(self) -> None:
-        self._pool.close()
+        self._supervisor.close()
 
 
 def _box_bytes(world: WorldSpec) -> int:
     """Return how much room a step of all agents takes, roughly: what does not fit is sent in another way."""
-    seen = sum(_space_bytes(space) for space in world.observation_spaces.values())
+    seen = sum(leaf.nbytes for space in world.observation_spaces.values() for leaf in leaves(space))
     return min(_MOST_BOX_BYTES, max(_LEAST_BOX_BYTES, 2 * seen))
-
-
-def _space_bytes(space: Any) -> int:
-    match space:
-        case spaces.Dict():
-            return sum(map(_space_bytes, space.values()))
-        case spaces.Tuple():
-            return sum(map(_space_bytes, space))
-        case _:
-            size = 1
-            for length in getattr(space, "shape", None) or ():
-                size *= length
-            return size * np.dtype(getattr(space, "dtype", None) or np.float64).itemsize

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from stretto.errors import UsageError
-from stretto.policies.registry import FORMS, near, registered
+from stretto.policies.registry import FORMS, registered
+from stretto.registry import near
 
 STRATEGIES = ("sequential", "threads", "processes", "batched", "adaptive")
 DEFAULT_STRATEGY = "adaptive"

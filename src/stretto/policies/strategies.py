@@ -11,7 +11,7 @@ from typing import TypeVar
 from stretto.core import WorldSpec
 from stretto.errors import PolicyError, RunsHere, user_stacklevel
 from stretto.policies.actors import AgentEpisode, Decision, EpisodeKey, PolicyPlan, Question
-from stretto.policies.adaptive import MOST_THREADS, Adaptive
+from stretto.policies.adaptive import MOST_THREADS, WATCHED_STEPS, Adaptive
 from stretto.policies.runners import ActorsFactory, InPlace, Processes, Runner, Threads
 from stretto.workers.mail import unsendable
 
@@ -19,43 +19,45 @@ T = TypeVar("T")
 
 
 def make_runner(
-    castings: Sequence[PolicyPlan], world: WorldSpec, strategies: Sequence[str], cores: int, *, takes_part: bool = False
+    plans: Sequence[PolicyPlan], world: WorldSpec, strategies: Sequence[str], cores: int, *, takes_part: bool = False
 ) -> Runner:
     """Return a runner in which policy number *i* has strategy *i*, with threads or processes for so many cores.
 
     With `takes_part` the caller's process is one of those that `processes` uses.
     """
-    if "adaptive" in strategies:
-        make = partial(_fixed, castings, world, cores=cores, takes_part=takes_part)
-        return Adaptive(castings, world, strategies, cores, make)
-    return _fixed(castings, world, strategies, cores=cores, takes_part=takes_part)
+    if "adaptive" in strategies and len(world.agents) > 1:
+        watched = [replace(plan, measured=WATCHED_STEPS) for plan in plans]
+        make = partial(_fixed, watched, world, cores=cores, takes_part=takes_part)
+        return Adaptive(plans, world, strategies, cores, make)
+    chosen = ["batched" if name == "adaptive" else name for name in strategies]
+    return _fixed(plans, world, chosen, cores=cores, takes_part=takes_part)
 
 
 def _fixed(
-    castings: Sequence[PolicyPlan], world: WorldSpec, strategies: Sequence[str], *, cores: int, takes_part: bool
+    plans: Sequence[PolicyPlan], world: WorldSpec, strategies: Sequence[str], *, cores: int, takes_part: bool
 ) -> Runner:
     if len(set(strategies)) == 1:
-        return _plain(castings, world, strategies[0], cores, takes_part=takes_part)
-    return Mixed(castings, world, strategies, cores)
+        return _plain(plans, world, strategies[0], cores, takes_part=takes_part)
+    return Mixed(plans, world, strategies, cores)
 
 
 def _plain(
-    castings: Sequence[PolicyPlan], world: WorldSpec, strategy: str, cores: int, *, takes_part: bool = False
+    plans: Sequence[PolicyPlan], world: WorldSpec, strategy: str, cores: int, *, takes_part: bool = False
 ) -> Runner:
     wide = max(1, min(cores, len(world.agents)))
     match strategy:
         case "sequential":
-            return InPlace(castings, world, batched=False)
+            return InPlace(plans, world, batched=False)
         case "batched":
-            return InPlace(castings, world, batched=True)
+            return InPlace(plans, world, batched=True)
         case "threads":
-            return Threads(castings, world, threads=max(wide, min(MOST_THREADS, len(world.agents))))
+            return Threads(plans, world, threads=max(wide, min(MOST_THREADS, len(world.agents))))
         case "processes":
-            if (reason := unsendable(ActorsFactory(castings, world))) is not None:
+            if (reason := unsendable(ActorsFactory(plans, world))) is not None:
                 told = f"agents choose in this process and not in others: {reason}"
                 warnings.warn(RunsHere(told), stacklevel=user_stacklevel())
-                return InPlace(castings, world, batched=False)
-            return Processes(castings, world, processes=wide, takes_part=takes_part)
+                return InPlace(plans, world, batched=False)
+            return Processes(plans, world, processes=wide, takes_part=takes_part)
         case _:
             raise AssertionError(f"no such strategy: {strategy}")
 
@@ -63,32 +65,32 @@ def _plain(
 class Mixed:
     """Several runners at once: those elsewhere are asked first, and work while the caller does its part."""
 
-    def __init__(self, castings: Sequence[PolicyPlan], world: WorldSpec, strategies: Sequence[str], cores: int) -> None:
+    def __init__(self, plans: Sequence[PolicyPlan], world: WorldSpec, strategies: Sequence[str], cores: int) -> None:
         # Those in place come last: nobody waits for them before all others are at work.
         order = sorted(set(strategies), key=lambda name: (name in ("sequential", "batched"), name))
         self._members = [[i for i, name in enumerate(strategies) if name == one] for one in order]
         self._runners = [
-            _plain([castings[i] for i in members], world, one, cores)
+            _plain([plans[i] for i in members], world, one, cores)
             for one, members in zip(order, self._members, strict=True)
         ]
         self._runner_of = {i: r for r, members in enumerate(self._members) for i in members}
-        self._roles: dict[tuple[EpisodeKey, str], int] = {}
+        self._runner_by_agent: dict[tuple[EpisodeKey, str], int] = {}
         self._asked: list[list[int]] = []
         self._questions: Sequence[Question] = ()
 
-    def begin(self, roles: Sequence[AgentEpisode]) -> None:
+    def begin(self, agents: Sequence[AgentEpisode]) -> None:
         for r, runner in enumerate(self._runners):
-            share = [role for role in roles if self._runner_of[role.policy] == r]
+            share = [who for who in agents if self._runner_of[who.policy] == r]
             if share:
-                inner = [replace(role, policy=self._members[r].index(role.policy)) for role in share]
+                inner = [replace(who, policy=self._members[r].index(who.policy)) for who in share]
                 self._attributed(r, partial(runner.begin, inner))
-        self._roles.update({(role.episode, role.agent): self._runner_of[role.policy] for role in roles})
+        self._runner_by_agent.update({(who.episode, who.agent): self._runner_of[who.policy] for who in agents})
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions
         self._asked = [[] for _ in self._runners]
         for i, question in enumerate(questions):
-            self._asked[self._roles[question.episode, question.agent]].append(i)
+            self._asked[self._runner_by_agent[question.episode, question.agent]].append(i)
         for runner, indices in zip(self._runners, self._asked, strict=True):
             if indices:
                 runner.ask([questions[i] for i in indices], limit_seconds)
@@ -117,7 +119,7 @@ class Mixed:
             raise
 
     def end(self, episode: EpisodeKey) -> frozenset[str]:
-        self._roles = {key: r for key, r in self._roles.items() if key[0] != episode}
+        self._runner_by_agent = {key: r for key, r in self._runner_by_agent.items() if key[0] != episode}
         return frozenset().union(*(runner.end(episode) for runner in self._runners))
 
     def close(self) -> None:

@@ -10,9 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from stretto.errors import WorldFailed
 from stretto.testing.values import ContractBroken, require
-from stretto.workers.arena import Arena
+from stretto.workers.arena import Arena, Field, lay_out
 from stretto.workers.base import Failure, Port, Reply, Service, Start, Worker
 from stretto.workers.control import Bell
 from stretto.workers.waiting import Waiter
@@ -24,24 +26,28 @@ SECONDS = 20.0
 """How long an answer may take before the contract counts as broken."""
 
 
-def check_worker(start_worker: StartWorker, *, crosses_processes: bool = False) -> None:
+def check_worker(start_worker: StartWorker, *, pickles: bool = False, shares_memory: bool = True) -> None:
     """Check a kind of worker: `start_worker(index, capacity, arena, bell, factory)` starts one.
 
     Requests are answered in order, messages and signals alike; what a service raises comes back with its traceback
-    and ends nothing; the end may be asked for twice, and closes the service once.
+    and ends nothing; the end may be asked for twice, and closes the service once. What is sent is pickled or not, and
+    both sides see the same memory or not, as was said.
 
     Raises:
         ContractBroken: with the first promise that is not kept.
     """
     with TemporaryDirectory() as folder:
         marker = Path(folder) / "closed"
-        arena, bell = Arena.create(shared=crosses_processes), Bell.create()
+        arena, bell = Arena.create(shared=pickles and shares_memory), Bell.create()
         worker = start_worker(0, CAPACITY, arena, bell, _Recorder(str(marker)))
         caller = _Caller(worker, bell)
         try:
             _starts(caller)
+            _tells_what_it_shares(caller, pickles, shares_memory)
+            if shares_memory:
+                _sees_the_same_memory(caller, arena)
             _answers_in_order(caller)
-            _reports_failures(caller, crosses_processes)
+            _reports_failures(caller, pickles)
             _goes_round_its_ring(caller)
             caller.waiter.forget(worker)
             _closes_twice(worker, marker)
@@ -57,20 +63,30 @@ class _Raise:
 
 
 @dataclass(frozen=True)
+class _Describe:
+    pass
+
+
+@dataclass(frozen=True)
+class _Double:
+    fields: list[Field]
+
+
+@dataclass(frozen=True)
 class _Recorder:
     """Makes the service that the contract is checked with."""
 
     marker: str
 
     def __call__(self, port: Port) -> Service:
-        return _Service(self.marker)
+        return _Service(port, self.marker)
 
 
 class _Service:
     """Answers with all that it was asked so far, and raises on demand."""
 
-    def __init__(self, marker: str) -> None:
-        self._marker = Path(marker)
+    def __init__(self, port: Port, marker: str) -> None:
+        self._port, self._marker = port, Path(marker)
         self._asked: list[Any] = []
 
     def handle(self, message: Any) -> object:
@@ -79,6 +95,12 @@ class _Service:
                 return "started"
             case _Raise(kind):
                 _raise(kind)
+            case _Describe():
+                return self._port.pickles, self._port.shares_memory
+            case _Double(fields):
+                (array,) = self._port.arena.view(fields)
+                array *= 2
+                return None
             case _:
                 self._asked.append(message)
         return list(self._asked)
@@ -122,7 +144,8 @@ class _Caller:
             if not worker.alive():
                 raise ContractBroken(f"the worker ended while it was asked: {worker.last_words()}")
             if worker.done < number:
-                self.waiter.sleep([worker], lambda: worker.done >= number, 1.0)
+                for one in self.waiter.sleep([worker], lambda: worker.done >= number, 1.0):
+                    one.exchange()
         for frame in worker.collect():
             if isinstance(frame, (Reply, Failure)):
                 require(frame.number not in self.frames, f"request {frame.number} was answered twice")
@@ -138,23 +161,42 @@ def _starts(caller: _Caller) -> None:
     )
 
 
+def _tells_what_it_shares(caller: _Caller, pickles: bool, shares_memory: bool) -> None:
+    told = caller.answer(caller.worker.send(_Describe())).value
+    require(
+        told == (pickles, shares_memory),
+        f"a worker's port must say whether it pickles and shares memory, {(pickles, shares_memory)}, got {told}",
+    )
+
+
+def _sees_the_same_memory(caller: _Caller, arena: Arena) -> None:
+    fields, size = lay_out([((4,), np.dtype(np.int64))])
+    arena.allocate(size)
+    (array,) = arena.view(fields)
+    array[:] = range(4)
+    caller.answer(caller.worker.send(_Double(fields)))
+    seen = array.tolist()
+    require(seen == [0, 2, 4, 6], f"both sides must see the same memory, 0 to 3 were doubled there, got {seen} here")
+
+
 def _answers_in_order(caller: _Caller) -> None:
-    worker = caller.worker
+    worker, made = caller.worker, caller.worker.made
     numbers = [worker.send("a"), worker.signal(1), worker.signal(2), worker.send("b"), worker.signal(3)]
-    require(numbers == list(range(2, 7)), f"requests must be numbered one by one, got {numbers}")
+    wanted_numbers = [made + k for k in range(1, 6)]
+    require(numbers == wanted_numbers, f"requests must be numbered one by one, got {numbers}")
     caller.answer(numbers[-1])
     values = [getattr(caller.frames.get(number), "value", None) for number in numbers]
     wanted = [["a"], ["a", 1], None, ["a", 1, 2, "b"], ["a", 1, 2, "b", 3]]
     require(values == wanted, f"messages and signals must be served in the order of asking, got {values}")
 
 
-def _reports_failures(caller: _Caller, crosses_processes: bool) -> None:
+def _reports_failures(caller: _Caller, pickles: bool) -> None:
     # What is no Exception arrives as text: a world's sys.exit() must not end the caller's program without a word.
     for kind, original in (("plain", ValueError), ("stubborn", _Stubborn), ("exit", SystemExit)):
         got = caller.answer(caller.worker.send(_Raise(kind)))
         require(isinstance(got, Failure), f"what a service raises ({kind}) must come back as a Failure, got {got!r}")
         error = got.error()
-        travels = kind != "exit" and not (crosses_processes and kind == "stubborn")
+        travels = kind != "exit" and not (pickles and kind == "stubborn")
         wanted = original if travels else WorldFailed
         require(type(error) is wanted, f"a {original.__name__} must arrive as {wanted.__name__}, got {error!r}")
         require("in _raise" in got.text, f"a failure must carry the traceback of where it was raised, got {got.text}")

@@ -11,6 +11,7 @@ from typing import Any
 from stretto.adapters.blocks import as_env
 from stretto.adapters.gymnasium import makers
 from stretto.envs.make import make_vec
+from stretto.envs.slot import reset_privately
 from stretto.seeding import PrivateGenerators, SeedTree
 from stretto.testing.runs import play, sample_actions
 from stretto.testing.values import ContractBroken, difference
@@ -102,11 +103,11 @@ def _survives_kills(make: Callable[[], Any], steps: int, seed: int) -> str | Non
 
 def _play_one(env: Any, actions: list[Any], seed: int) -> list[Any]:
     guard = PrivateGenerators(SeedTree(seed).child("check"), probation=1 << 62)
-    moments: list[Any] = [copy.deepcopy(guard.run(env.reset, seed=seed))]
+    moments: list[Any] = [copy.deepcopy(reset_privately(env, guard, seed=seed))]
     for action in actions:
         moment = copy.deepcopy(guard.run(env.step, action))
         over = moment[2] or moment[3]
-        moments.append((*moment, *copy.deepcopy(guard.run(env.reset))) if over else moment)
+        moments.append((*moment, *copy.deepcopy(reset_privately(env, guard))) if over else moment)
     return moments
 
 
@@ -124,7 +125,8 @@ def _where(one: list[Any], other: list[Any]) -> str | None:
 
 
 def _privately(make: Callable[[], Any]) -> Any:
-    return PrivateGenerators(SeedTree(0).child("check"), probation=1).run(make)
+    guard = PrivateGenerators(SeedTree(0).child("check"), probation=1)
+    return guard.run_repeatable(make, undo=lambda first: first.close())
 
 
 def _drawn(make: Callable[[], Any], steps: int, seed: int) -> set[str]:
@@ -132,11 +134,11 @@ def _drawn(make: Callable[[], Any], steps: int, seed: int) -> set[str]:
     env = as_env(_privately(make))
     try:
         actions = _actions(env, steps, seed)
-        guard.run(env.reset, seed=seed)
+        reset_privately(env, guard, seed=seed)
         for action in actions:
             _, _, terminated, truncated, _ = guard.run(env.step, action)
             if terminated or truncated:
-                guard.run(env.reset)
+                reset_privately(env, guard)
     finally:
         env.close()
     return guard.drawn

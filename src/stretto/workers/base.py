@@ -18,12 +18,17 @@ from stretto import trace
 from stretto.errors import Place, WorldFailed
 from stretto.workers.arena import Arena
 from stretto.workers.control import (
+    BEAT,
     CALLER_ASLEEP,
     DONE,
     HEAD,
+    LEARNED,
     MAIL,
     MESSAGE,
+    NOTE,
+    NOTE_BITS,
     PLAIN_STORES_PUBLISH,
+    POSITION,
     RING,
     TRACING,
     WORKER_ASLEEP,
@@ -110,7 +115,13 @@ class Output:
 
 
 class Port:
-    """A worker's end of everything that it shares with its caller."""
+    """A worker's end of everything that it shares with its caller.
+
+    `position[0]` is what the service is at, for it to write: whoever watches the worker sees that it moves.
+    """
+
+    pickles = False  # what is sent is pickled
+    shares_memory = True  # the caller sees the same arena
 
     def __init__(
         self,
@@ -129,8 +140,8 @@ class Port:
         self.bell = bell
         self.caller_bell = caller_bell
         self.arena = arena
+        self.position = words[POSITION : POSITION + 1]
         self.place: Callable[[], Place] = lambda: Place("starting", worker=index)
-        self.crosses_processes = False
         self.interruptible = False  # it runs in the thread that Ctrl-C reaches
         self.muted = False  # while steps are replayed, what they print was printed before
         self.serving = 0  # the number of the request that is being answered
@@ -143,6 +154,24 @@ class Port:
             self.mail.send(value, number)
             self._sent += 1
             self.words[MAIL] = self._sent
+
+    def beat(self) -> None:
+        """Show a sign of life in the middle of something long."""
+        self.words[BEAT] += 1
+
+    @property
+    def tracing(self) -> bool:
+        """Whether requests are timed."""
+        return bool(self.words[TRACING])
+
+    @property
+    def learned(self) -> int:
+        """What the caller has said that it has learned from mail: a bit for each thing."""
+        return self.words[LEARNED]
+
+    def note(self, number: int) -> None:
+        """Leave a number of 8 bits beside the answer to the present request: what lies in shared memory, for one."""
+        self.words[NOTE] = self.serving << NOTE_BITS | number
 
     def finished(self, number: int) -> None:
         """Publish that requests up to `number` are answered."""
@@ -174,7 +203,7 @@ class _Host:
     def answer(self, number: int, code: int) -> None:
         port = self.port
         port.serving = number
-        began = time.monotonic_ns() if port.words[TRACING] else 0
+        began = time.monotonic_ns() if port.tracing else 0
         name = "signal"
         try:
             if code == MESSAGE:
@@ -238,7 +267,7 @@ def failure(number: int, error: BaseException, port: Port) -> Failure:
     text = "".join(traceback.format_exception(error))
     if not isinstance(error, Exception):
         return Failure(number, port.place(), text, None)
-    return Failure(number, port.place(), text, _portable(error) if port.crosses_processes else error)
+    return Failure(number, port.place(), text, _portable(error) if port.pickles else error)
 
 
 def _portable(error: Exception) -> bytes | None:
@@ -253,6 +282,8 @@ def _portable(error: Exception) -> bytes | None:
 
 class Worker:
     """The caller's end of a worker. Subclasses say how it is started, watched and ended."""
+
+    killable = False
 
     def __init__(self, index: int, words: memoryview, capacity: int, bell: Bell) -> None:
         self.index = index
@@ -272,6 +303,39 @@ class Worker:
     def done(self) -> int:
         """The number of the last request that it has answered."""
         return int(self.words[DONE])
+
+    @property
+    def progress(self) -> tuple[int, int, int]:
+        """What changes as long as it moves: answers, position and signs of life."""
+        words = self.words
+        return words[DONE], words[POSITION], words[BEAT]
+
+    @property
+    def has_mail(self) -> bool:
+        """Whether it has sent something that was not collected yet."""
+        return self.words[MAIL] != self.read
+
+    def note_of(self, request: int) -> int | None:
+        """Return the number that its service left beside the answer to a request, if that was the last one it left."""
+        word = self.words[NOTE]
+        return word & ((1 << NOTE_BITS) - 1) if word >> NOTE_BITS == request else None
+
+    @property
+    def learned(self) -> int:
+        """What its service is told that we have learned from mail: a bit for each thing."""
+        return self.words[LEARNED]
+
+    @learned.setter
+    def learned(self, bits: int) -> None:
+        self.words[LEARNED] = bits
+
+    def trace(self, on: bool) -> None:
+        """Let it time its requests, or not."""
+        self.words[TRACING] = on
+
+    def caller_sleeps(self, asleep: bool) -> None:
+        """Say whether it has to wake its caller when it has answered."""
+        self.words[CALLER_ASLEEP] = asleep
 
     def send(self, message: object, *, by_value: bool = True) -> int:
         """Make a request that a message describes; return its number."""

@@ -9,44 +9,25 @@ import mmap
 import os
 import platform
 import random
-import select
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from stretto.budget import NATIVE_THREADS_CAP, CpuBudget, set_default_budget
 from stretto.workers.arena import Arena
-from stretto.workers.base import Port, serve
-from stretto.workers.control import HEAD, PLAIN_STORES_PUBLISH, RING, WORKER_ASLEEP, Bell, fence, spin_limit
+from stretto.workers.base import Port, Waiting, serve
+from stretto.workers.control import RING, Bell
+from stretto.workers.launcher import STACK_SIGNAL, Descriptors, Surroundings
 from stretto.workers.mail import Disconnected, SocketMail
+from stretto.workers.message import message_port
 from stretto.workers.output import forward_output
-
-STACK_SIGNAL = signal.SIGUSR2
-"""Makes a worker write its Python stack into the file that it shares with the caller."""
-
-_LONGEST_SLEEP_MILLISECONDS = 250
-"""A sleep ends at least this often, so that even a ring that got lost delays and never hangs."""
+from stretto.workers.waiting import wait_for_requests
 
 _PR_SET_PDEATHSIG = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a worker takes over from its caller before it does anything."""
-
-    index: int
-    environment: dict[str, str]
-    folder: str
-    import_path: list[str]
-    arguments: list[str]
-    log_levels: dict[str, int]
-    spin_seconds: float
 
 
 def die_with_parent(parent: int) -> None:
@@ -65,32 +46,42 @@ def die_with_parent(parent: int) -> None:
     threading.Thread(target=look, daemon=True).start()
 
 
-def run_worker(fds: list[int], parent: int) -> None:
+def run_worker(fds: Descriptors, parent: int) -> None:
     """Serve the caller at the other end of `fds` until told to stop, or until `parent` has died."""
     with contextlib.suppress(PermissionError):  # the launcher did it already
         os.setpgid(0, 0)
     die_with_parent(parent)
-    mail_fd, control_fd, arena_fd, bell_fd, caller_bell_fd, stack_fd, out_fd, err_fd = fds
-    for fd, standard in ((out_fd, 1), (err_fd, 2)):  # the caller's streams as they are now, for what is written from C
+    for fd, standard in (
+        (fds.out, 1),
+        (fds.err, 2),
+    ):  # the caller's streams as they are now, for what is written from C
         os.dup2(fd, standard)
         os.close(fd)
-    mail = SocketMail(socket.socket(fileno=mail_fd))
-    faulthandler.enable(file=stack_fd)
-    faulthandler.register(STACK_SIGNAL, file=stack_fd, all_threads=True)
-    words = memoryview(mmap.mmap(control_fd, 0)).cast("q")
-    os.close(control_fd)
+    mail = SocketMail(socket.socket(fileno=fds.mail))
+    faulthandler.enable(file=fds.stack)
+    faulthandler.register(STACK_SIGNAL, file=fds.stack, all_threads=True)
     try:
         around: Surroundings = mail.receive()
         _take_over(around)
-        arena = Arena(arena_fd)
-        port = Port(around.index, words, len(words) - RING, mail, Bell(bell_fd, -1), Bell(-1, caller_bell_fd), arena)
-        port.crosses_processes = True
+        if fds.control < 0:
+            port, wait = message_port(around.index, mail)
+        else:
+            port, wait = _shared_port(around, fds, mail)
         finish_lines = forward_output(port, around.log_levels)
-        serve(port, _waiting(around.spin_seconds, mail_fd))
+        serve(port, wait)
         finish_lines()
         ctypes.CDLL(None).fflush(None)  # what a world printed from C
     except (Disconnected, ConnectionError):
         pass  # the caller has gone, and nobody is left to be told
+
+
+def _shared_port(around: Surroundings, fds: Descriptors, mail: SocketMail) -> tuple[Port, Waiting]:
+    words = memoryview(mmap.mmap(fds.control, 0)).cast("q")
+    os.close(fds.control)
+    bells = Bell(fds.bell, -1), Bell(-1, fds.caller_bell)
+    port = Port(around.index, words, len(words) - RING, mail, *bells, Arena(fds.arena))
+    port.pickles = True
+    return port, wait_for_requests(around.spin_seconds, fds.mail)
 
 
 def _take_over(around: Surroundings) -> None:
@@ -101,45 +92,7 @@ def _take_over(around: Surroundings) -> None:
         os.chdir(around.folder)
     sys.path[:] = around.import_path
     sys.argv[:] = around.arguments
-    set_default_budget(CpuBudget(1))
+    set_default_budget(CpuBudget(around.cores))
     # All are forked from one launcher: without this, what they draw from global generators would be the same in each.
     random.seed()
     np.random.seed()  # noqa: NPY002  the very generator that old code draws from
-
-
-def _waiting(spin_seconds: float, mail_fd: int) -> Callable[[Port, int], int]:
-    """Return how this worker waits for requests: a short spin where a core is spare, then a sleep."""
-    clock, began = time.perf_counter, time.perf_counter()
-
-    def wait(port: Port, answered: int) -> int:
-        nonlocal began
-        try:
-            return look_and_sleep(port, answered)
-        finally:
-            began = clock()
-
-    def look_and_sleep(port: Port, answered: int) -> int:
-        words = port.words
-        if spin_seconds and PLAIN_STORES_PUBLISH:
-            now = clock()
-            until = now + spin_limit(spin_seconds, now - began)
-            while clock() < until:
-                for _ in range(20):
-                    if words[HEAD] > answered:
-                        return int(words[HEAD])
-        poller = select.poll()
-        poller.register(port.bell.fd, select.POLLIN)
-        poller.register(mail_fd, 0)  # only to hear that the caller has gone
-        while True:
-            words[WORKER_ASLEEP] = 1
-            fence()
-            if not PLAIN_STORES_PUBLISH or words[HEAD] == answered:
-                for fd, event in poller.poll(_LONGEST_SLEEP_MILLISECONDS):
-                    if fd == mail_fd and event & (select.POLLHUP | select.POLLERR):
-                        raise Disconnected("the caller has gone")
-                port.bell.clear()
-            words[WORKER_ASLEEP] = 0
-            if words[HEAD] > answered:
-                return int(words[HEAD])
-
-    return wait

@@ -8,11 +8,11 @@ a lock, so a side that dies leaves nothing locked.
     word   0 HEAD           requests made so far                         caller
            1 CALLER_ASLEEP  the caller sleeps, or is about to            caller
            2 TRACING        time each request                            caller
-           3 KNOWN          what has been learned from mail, a bit each  caller
+           3 LEARNED        what has been learned from mail, a bit each  caller
            8 DONE           requests answered so far                     worker
            9 WORKER_ASLEEP  the worker sleeps, or is about to            worker
           10 MAIL           frames sent so far                           worker
-          11 INFOS          what lies beside the arrays, and for whom    worker
+          11 NOTE           a number that the service leaves with answers worker
           16 POSITION       what it is at                                worker
           17 BEAT           signs of life while it is long at one thing  worker
           24 ...            the ring of codes                            caller
@@ -28,27 +28,15 @@ import os
 import platform
 import threading
 
-HEAD, CALLER_ASLEEP, TRACING, KNOWN = 0, 1, 2, 3
-DONE, WORKER_ASLEEP, MAIL, INFOS = 8, 9, 10, 11
+HEAD, CALLER_ASLEEP, TRACING, LEARNED = 0, 1, 2, 3
+DONE, WORKER_ASLEEP, MAIL, NOTE = 8, 9, 10, 11
 POSITION, BEAT = 16, 17
 RING = 24
 
 PLAIN_STORES_PUBLISH = platform.machine() in ("x86_64", "AMD64")
 
-SPIN_SHARE, LONGEST_SPIN_SECONDS = 0.25, 5e-3
-"""Where there is a core for everybody, who waits looks again and again for this share of the time that it has worked.
-
-Waking somebody up takes 0.05 ms on an idle machine and often 1 ms on one that is shared with others; and shares of work
-that are equal on average seldom end together.
-"""
-
-
-def spin_limit(least_seconds: float, worked_seconds: float) -> float:
-    """Return for how long to look before sleeping, after so much work; at least `least_seconds`, none if that is 0."""
-    if not least_seconds:
-        return 0.0
-    return max(least_seconds, min(SPIN_SHARE * worked_seconds, LONGEST_SPIN_SECONDS))
-
+NOTE_BITS = 8
+"""The bits of a note; those above them are the number of the request that it was left with."""
 
 MESSAGE = -1
 """The code of a request whose content comes by mail."""
@@ -111,3 +99,7 @@ class Bell:
 
     def __del__(self) -> None:
         self.close()
+
+
+NO_BELL = Bell(-1, -1)
+"""For whoever has nobody to wake."""

@@ -7,10 +7,8 @@ from typing import Any
 
 from stretto.workers.arena import Arena
 from stretto.workers.base import Port, Service, Start, Worker, _Host
-from stretto.workers.control import DONE, MAIL, MESSAGE, RING, Bell, control_bytes
+from stretto.workers.control import DONE, MAIL, MESSAGE, NO_BELL, RING, control_bytes
 from stretto.workers.mail import LocalMail
-
-_NO_BELL = Bell(-1, -1)
 
 
 class InlineWorker(Worker):
@@ -18,9 +16,9 @@ class InlineWorker(Worker):
 
     def __init__(self, index: int, capacity: int, arena: Arena, factory: Callable[[Port], Service]) -> None:
         words = memoryview(bytearray(control_bytes(capacity))).cast("q")
-        super().__init__(index, words, capacity, _NO_BELL)
+        super().__init__(index, words, capacity, NO_BELL)
         self._mail = LocalMail()
-        self.port = Port(index, words, capacity, self._mail, _NO_BELL, _NO_BELL, arena)
+        self.port = Port(index, words, capacity, self._mail, NO_BELL, NO_BELL, arena)
         self.port.interruptible = True
         self._host = _Host(self.port)
         self._answered = 0

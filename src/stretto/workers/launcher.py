@@ -25,6 +25,8 @@ import threading
 import time
 import traceback
 import weakref
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 from stretto.budget import NATIVE_THREADS_CAP
 from stretto.errors import LauncherFailed, ResourceError
@@ -32,11 +34,53 @@ from stretto.workers.resources import resources
 
 _RECORD = struct.Struct("<qqq")
 _SPAWNED, _REFUSED, _EXITED = 1, 2, 3
-_REQUEST = struct.Struct("<q")
+_REQUEST = struct.Struct("<qq")
+"""The number of a request, and which descriptors come with it: a bit for each."""
+
 _PARENT_CHECK_SECONDS = 0.2
-_FDS = 8
+
+STACK_SIGNAL = signal.SIGUSR2
+"""Makes a worker write its Python stack into the file that it shares with the caller."""
 
 _BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from stretto.workers.launcher import main; main()"
+
+
+class Descriptors(NamedTuple):
+    """What a worker inherits; -1 where it has none: one that has messages alone shares no memory and has no bells."""
+
+    mail: int
+    stack: int
+    out: int
+    err: int
+    control: int = -1
+    arena: int = -1
+    bell: int = -1
+    caller_bell: int = -1
+
+    @property
+    def bits(self) -> int:
+        """Which of them there are."""
+        return sum(1 << i for i, fd in enumerate(self) if fd >= 0)
+
+    @classmethod
+    def received(cls, bits: int, fds: list[int]) -> Self:
+        """Name those that came with a request."""
+        rest = iter(fds)
+        return cls(*(next(rest) if bits >> i & 1 else -1 for i in range(len(cls._fields))))
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a worker takes over from its caller before it does anything."""
+
+    index: int
+    environment: dict[str, str]
+    folder: str
+    import_path: list[str]
+    arguments: list[str]
+    log_levels: dict[str, int]
+    spin_seconds: float
+    cores: int
 
 
 class Launcher:
@@ -57,7 +101,7 @@ class Launcher:
         """The launcher's process id, once it was started."""
         return None if self._process is None else self._process.pid
 
-    def spawn(self, fds: list[int], timeout: float | None) -> int:
+    def spawn(self, fds: Descriptors, timeout: float | None) -> int:
         """Start a worker that inherits `fds`; return its process id.
 
         Raises:
@@ -77,12 +121,12 @@ class Launcher:
                         raise LauncherFailed("the launcher of worker processes died three times in a row") from None
         raise AssertionError("unreachable")
 
-    def _spawn(self, fds: list[int], timeout: float | None) -> int:
+    def _spawn(self, fds: Descriptors, timeout: float | None) -> int:
         channel = self._start()
         self._requests += 1
         number = self._requests
         try:
-            socket.send_fds(channel, [_REQUEST.pack(number)], fds)
+            socket.send_fds(channel, [_REQUEST.pack(number, fds.bits)], [fd for fd in fds if fd >= 0])
         except ConnectionError:
             raise
         except OSError as error:
@@ -268,21 +312,21 @@ class _Nursery:
 
     def serve(self) -> bool:
         try:
-            data, fds, _, _ = socket.recv_fds(self.channel, _REQUEST.size, _FDS)
+            data, fds, _, _ = socket.recv_fds(self.channel, _REQUEST.size, len(Descriptors._fields))
         except ConnectionError:
             return False
         if not data:
             return False
-        (number,) = _REQUEST.unpack(data)
+        number, bits = _REQUEST.unpack(data)
         try:
-            if len(fds) < _FDS:  # the kernel drops those that exceed the limit of this process
+            if len(fds) < bits.bit_count():  # the kernel drops those that exceed the limit of this process
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             pid = os.fork()
         except OSError as error:
             self.tell(_REFUSED, number, error.errno or errno.EAGAIN)
         else:
             if pid == 0:
-                self.become_worker(fds)
+                self.become_worker(Descriptors.received(bits, fds))
             self.children.add(pid)
             with contextlib.suppress(OSError):
                 os.setpgid(pid, pid)
@@ -291,7 +335,7 @@ class _Nursery:
             os.close(fd)
         return True
 
-    def become_worker(self, fds: list[int]) -> None:
+    def become_worker(self, fds: Descriptors) -> None:
         from stretto.workers.child import run_worker
 
         code = 1
@@ -302,12 +346,13 @@ class _Nursery:
             os.close(self.wake_read)
             os.close(self.wake_write)
             for fd in fds:
-                os.set_inheritable(fd, False)  # a program that a world starts must not keep them open
+                if fd >= 0:
+                    os.set_inheritable(fd, False)  # a program that a world starts must not keep them open
             # If the launcher has died since, the caller has had another worker started with these descriptors.
             run_worker(fds, self.pid)
             code = 0
         except BaseException:  # noqa: BLE001  ours, not the world's: it goes where the caller finds it with the worker's end
-            os.write(fds[5], traceback.format_exc().encode())
+            os.write(fds.stack, traceback.format_exc().encode())
         finally:
             os._exit(code)
 

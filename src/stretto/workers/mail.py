@@ -9,16 +9,18 @@ import struct
 import sys
 import traceback
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import cloudpickle
 
 _HEAD = struct.Struct("<Qq")
-"""The length of a frame, and the number of the request that it answers (0: it answers none)."""
+"""The length of a frame, and a number: of the request that it answers (0: it answers none), or what else it is."""
 
 _CHUNK = 1 << 20
 
 _MOST_READ = 1 << 16
+
+T = TypeVar("T")
 
 _MAIN, _SPAWNED_MAIN = b"__main__", b"__mp_main__"
 
@@ -126,8 +128,12 @@ class SocketMail:
             self._socket.sendall(data)
 
     def receive(self, number: int = 0) -> Any:
-        length, _ = _HEAD.unpack(self._exactly(_HEAD.size))
-        return pickle.loads(self._exactly(length))
+        return pickle.loads(self.receive_bytes()[1])
+
+    def receive_bytes(self) -> tuple[int, bytearray]:
+        """Return the number that a message was posted with, and the message as it was pickled."""
+        length, number = _HEAD.unpack(self._exactly(_HEAD.size))
+        return number, self._exactly(length)
 
     def _exactly(self, size: int) -> bytearray:
         data = bytearray(size)
@@ -156,9 +162,9 @@ class CallerMail:
         self.fd = connection.fileno()
         self.ended = False  # the other side has closed its end: nothing will arrive any more
 
-    def post(self, data: bytes) -> None:
+    def post(self, data: bytes, number: int = 0) -> None:
         """Send what `dump` made, now or as soon as there is room for it."""
-        self._outbox.append(memoryview(_HEAD.pack(len(data), 0) + data))
+        self._outbox.append(memoryview(_HEAD.pack(len(data), number) + data))
         self.flush()
 
     @property
@@ -214,6 +220,18 @@ class CallerMail:
             view.release()
         if offset:
             del self._buffer[:offset]
+
+    @property
+    def waiting(self) -> bool:
+        """Whether whole frames have been taken in that nobody has collected."""
+        return bool(self._inbox)
+
+    def take(self, kind: type[T]) -> list[T]:
+        """Return those frames of one kind that have been taken in, and leave the others for `collect`."""
+        found = [frame for frame in self._inbox if isinstance(frame, kind)]
+        if found:
+            self._inbox = collections.deque(frame for frame in self._inbox if not isinstance(frame, kind))
+        return found
 
     def collect(self) -> list[Any]:
         """Return the whole frames that have arrived since the last call."""

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, BinaryIO, TextIO
 
 from stretto.workers.base import Output, Port
@@ -145,8 +145,19 @@ def forward_output(port: Port, levels: Mapping[str, int]) -> Callable[[], None]:
     return finish
 
 
-def deliver(output: Output) -> None:
-    """Show, in the caller, what a worker put out."""
+def deliver_all(outputs: Iterable[Output]) -> None:
+    """Show, in the caller, what workers put out, in the order of the slots: whose mail came first depends on the workers."""
+    raised = []
+    for output in sorted(outputs, key=lambda output: -1 if output.slot is None else output.slot):
+        try:
+            _deliver(output)
+        except Exception as error:  # noqa: BLE001  a warning that the caller's filters turn into an error: the rest is shown too
+            raised.append(error)
+    if raised:
+        raise raised[0]
+
+
+def _deliver(output: Output) -> None:
     label = "" if output.slot is None else f"[slot {output.slot}] "
     content: Any = output.content
     match output.kind:

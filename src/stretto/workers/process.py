@@ -18,9 +18,8 @@ from typing import Any
 from stretto.errors import UsageError
 from stretto.workers.arena import Arena, anonymous_file, reserve
 from stretto.workers.base import Port, Service, Start, Worker
-from stretto.workers.child import STACK_SIGNAL, Surroundings
 from stretto.workers.control import MAIL, MESSAGE, Bell, control_bytes
-from stretto.workers.launcher import launcher
+from stretto.workers.launcher import STACK_SIGNAL, Descriptors, Surroundings, launcher
 from stretto.workers.mail import CallerMail, dump
 from stretto.workers.output import log_levels
 from stretto.workers.resources import resources
@@ -37,6 +36,8 @@ class ProcessWorker(Worker):
     that it writes its stack into. `kill` and `close` give all of them back.
     """
 
+    killable = True
+
     def __init__(
         self,
         index: int,
@@ -46,14 +47,11 @@ class ProcessWorker(Worker):
         factory: Callable[[Port], Service],
         *,
         spin_seconds: float = 0.0,
+        cores: int = 1,
     ) -> None:
         start = _pickled(Start(factory))
         with contextlib.ExitStack() as on_failure, contextlib.ExitStack() as theirs, resources("a worker process"):
-            control_fd = anonymous_file("stretto-control")
-            theirs.callback(os.close, control_fd)
-            reserve(control_fd, control_bytes(capacity))
-            words = memoryview(mmap.mmap(control_fd, 0)).cast("q")
-            bell = Bell.create()
+            words, bell, shared = self._share(capacity, arena, caller_bell, theirs)
             on_failure.callback(bell.close)
             self._stack_fd = anonymous_file("stretto-stack")
             on_failure.callback(os.close, self._stack_fd)
@@ -62,25 +60,37 @@ class ProcessWorker(Worker):
             on_failure.callback(ours.close)
             super().__init__(index, words, capacity, bell)
             self._mail = CallerMail(ours)
-            fds = [mail.fileno(), control_fd, arena.fd, bell.fd, caller_bell.write_fd, self._stack_fd]
-            fds += [_stream_fd(number, theirs) for number in (1, 2)]
+            out, err = (_stream_fd(number, theirs) for number in (1, 2))
             self._launcher = launcher()
+            fds = Descriptors(mail.fileno(), self._stack_fd, out, err, **shared)
             self._pid = self._launcher.spawn(fds, _LAUNCH_SECONDS)
             self._launcher_pid = self._launcher.pid
             self._handle = _Handle(self._pid)
             self._ended: str | None = None
             self._released = False
             on_failure.pop_all()
-        bell.close_reader()  # it is the worker's
+        if bell.fd >= 0:
+            bell.close_reader()  # it is the worker's
         try:
-            self._mail.post(dump(self._surroundings(spin_seconds)))
-            self._mail.post(start)
-            self.signal(MESSAGE)
+            self._mail.post(dump(self._surroundings(spin_seconds, cores)))
+            self.post(start)
         except BaseException:
             self.kill()
             raise
 
-    def _surroundings(self, spin_seconds: float) -> Surroundings:
+    def _share(
+        self, capacity: int, arena: Arena, caller_bell: Bell, theirs: contextlib.ExitStack
+    ) -> tuple[memoryview, Bell, dict[str, int]]:
+        """Return the control words, the worker's bell, and the descriptors of all that the worker shares with us."""
+        control_fd = anonymous_file("stretto-control")
+        theirs.callback(os.close, control_fd)
+        reserve(control_fd, control_bytes(capacity))
+        words = memoryview(mmap.mmap(control_fd, 0)).cast("q")
+        bell = Bell.create()
+        shared = {"control": control_fd, "arena": arena.fd, "bell": bell.fd, "caller_bell": caller_bell.write_fd}
+        return words, bell, shared
+
+    def _surroundings(self, spin_seconds: float, cores: int) -> Surroundings:
         return Surroundings(
             index=self.index,
             environment=dict(os.environ),
@@ -89,6 +99,7 @@ class ProcessWorker(Worker):
             arguments=list(sys.argv),
             log_levels=log_levels(),
             spin_seconds=spin_seconds,
+            cores=cores,
         )
 
     @property

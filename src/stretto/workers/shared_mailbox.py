@@ -1,4 +1,4 @@
-"""Boxes: shared memory through which a place of a pool is given messages and answers them, without a system call."""
+"""Mailboxes: shared memory through which a worker is given messages and answers them, without a system call."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from typing import Any, cast
 import numpy as np
 
 from stretto.workers.arena import Arena, Field, lay_out
-from stretto.workers.base import Port, Service
+from stretto.workers.base import Port, Service, Worker
 from stretto.workers.mail import dump
+from stretto.workers.requests import Factory, Request, Seat
+from stretto.workers.supervisor import Supervisor
 
 _HEAD_BYTES = 8
+
+_IN_THE_BOX = 1
+"""The signal, and the note, that say that there is something in a box."""
 
 
 class Box:
@@ -34,32 +39,69 @@ class Box:
         return pickle.loads(self._room[: self._length[0]])
 
 
-def lay_out_boxes(places: int, size: int) -> tuple[list[Sequence[Field]], int]:
+class Mailboxes:
+    """A pair of boxes for each seat of a supervisor: plain messages and their answers of up to a size go through them.
+
+    One message at a time goes to a seat. What is larger goes through its worker's socket.
+    """
+
+    def __init__(self, supervisor: Supervisor, factories: Sequence[Factory], size: int) -> None:
+        self._supervisor = supervisor
+        fields, total = _lay_out_boxes(len(factories), size)
+        supervisor.arena.allocate(total)
+        for factory, pair in zip(factories, fields, strict=True):
+            supervisor.add_seat(_Boxed(factory, pair)).complete = _Pair(*_boxes(supervisor.arena, pair))
+
+    def ask(self, seat: Seat, message: object, doing: str, limit_seconds: float | None) -> Request:
+        """Send plain data to a worker that was there before; if it has died, that is the answer."""
+        data, box = dump(message), cast(_Pair, seat.complete).given
+
+        def issue(worker: Worker) -> int:
+            if len(data) > box.size:
+                return worker.post(data)
+            box.put(data)
+            return worker.signal(_IN_THE_BOX)
+
+        return self._supervisor.ask(seat, issue, doing, limit_seconds, fresh=False)
+
+
+class _Pair:
+    """The boxes of a seat, whose supervisor drops them with the memory that they lie in."""
+
+    def __init__(self, given: Box, answer: Box) -> None:
+        self.given, self._answer = given, answer
+
+    def __call__(self, worker: Worker, number: int, value: Any) -> Any:
+        """Take an answer out of its box, where a note says that it lies there."""
+        return value if worker.note_of(number) is None else self._answer.take()
+
+
+def _lay_out_boxes(places: int, size: int) -> tuple[list[Sequence[Field]], int]:
     """Return two fields a place, for what it is given and for its answer; and the bytes that all take."""
     fields, total = lay_out([((size + _HEAD_BYTES,), np.dtype(np.uint8))] * (2 * places))
     return [fields[2 * i : 2 * i + 2] for i in range(places)], total
 
 
-def boxes(arena: Arena, fields: Sequence[Field]) -> tuple[Box, Box]:
+def _boxes(arena: Arena, fields: Sequence[Field]) -> tuple[Box, Box]:
     """Return the two boxes of a place."""
     given, answer = arena.view(fields)
     return Box(given), Box(answer)
 
 
 @dataclass(frozen=True, slots=True)
-class Boxed:
+class _Boxed:
     """Builds a service inside a worker that also takes messages from its box: any signal says that there is one."""
 
     factory: Callable[[Port], Service]
     fields: Sequence[Field]
 
     def __call__(self, port: Port) -> Service:
-        return _BoxedService(self.factory(port), *boxes(port.arena, self.fields))
+        return _BoxedService(self.factory(port), port, *_boxes(port.arena, self.fields))
 
 
 class _BoxedService:
-    def __init__(self, inner: Service, given: Box, answer: Box) -> None:
-        self._inner, self._given, self._answer = inner, given, answer
+    def __init__(self, inner: Service, port: Port, given: Box, answer: Box) -> None:
+        self._inner, self._port, self._given, self._answer = inner, port, given, answer
         self.handle = inner.handle
         self.close = inner.close
 
@@ -69,4 +111,5 @@ class _BoxedService:
         if len(data) > self._answer.size:
             return value  # by mail, then
         self._answer.put(data)
+        self._port.note(_IN_THE_BOX)
         return None

@@ -13,7 +13,6 @@ import traceback
 from collections.abc import Callable
 from types import FrameType
 
-from stretto.workers.control import BEAT, DONE, POSITION
 from stretto.workers.inline import InlineWorker
 
 _LOOK_SECONDS = 0.25
@@ -34,8 +33,7 @@ class _Watch:
         self._told = False
 
     def look(self, now: float) -> None:
-        words = self.worker.words
-        seen = (int(words[DONE]), int(words[POSITION]), int(words[BEAT]))
+        seen = self.worker.progress
         if seen != self._seen or not self.worker.working:
             self._seen, self._since, self._told = seen, now, False
             return

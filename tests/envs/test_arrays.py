@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from stretto.envs.copies import LARGE_BYTES, Copier
+from stretto.envs.arrays import LARGE_BYTES, Copier
 
 LARGE = np.zeros(LARGE_BYTES, np.uint8)
 

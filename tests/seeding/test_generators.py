@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import stretto
-from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree
+from stretto.seeding import GLOBAL_GENERATORS, GlobalDraws, PrivateGenerators, SeedTree
 from tests.worlds import GlobalDrift
 
 TREE = SeedTree(7).child("a world")
@@ -70,3 +70,65 @@ def test_auto_and_private_give_the_same_steps():
             envs.reset(seed=4)
             runs.append([envs.step(np.zeros(3, int)).observations.tobytes() for _ in range(40)])
     assert runs[0] == runs[1]
+
+
+class Failed(Exception):
+    """Raised by what is called."""
+
+
+@pytest.mark.parametrize("probation", [0, 16])
+def test_the_callers_generators_are_as_before_even_if_a_call_raises(probation):
+    def draw_and_fail():
+        random.random()
+        np.random.standard_normal()  # numpy holds a second one back
+        raise Failed
+
+    np.random.standard_normal()
+    draws = GlobalDraws()
+    guard = PrivateGenerators(TREE, probation, GLOBAL_GENERATORS)
+    with pytest.raises(Failed):
+        guard.run(draw_and_fail)
+    assert not draws.names()
+    alone = random.Random(TREE.child("random").entropy())
+    assert [alone.random(), alone.random()][1] == guard.run(random.random)
+
+
+def test_a_world_may_replace_the_bit_generator_of_numpy_and_keeps_its_own():
+    def replace():
+        np.random.set_bit_generator(np.random.PCG64(5))
+
+    one, draws = PrivateGenerators(TREE, probation=16), GlobalDraws()
+    one.run(replace)
+    one.run(np.random.random)
+    other = PrivateGenerators(TREE, probation=16)
+    other.set_state(pickle.loads(pickle.dumps(one.state())))
+    alone = np.random.RandomState(np.random.PCG64(5)).random(4)
+    assert [other.run(np.random.random) for _ in range(3)] == alone[1:].tolist()
+    assert not draws.names()
+
+
+@pytest.mark.parametrize(
+    ("draw", "names"),
+    [
+        (random.random, {"random"}),
+        (lambda: random.seed(4), {"random"}),
+        (np.random.random, {"numpy"}),
+        (lambda: (np.random.seed(1), random.random()), {"random", "numpy"}),
+        (lambda: np.random.default_rng(0).random(), set()),
+        (lambda: PrivateGenerators(TREE).run(lambda: (random.random(), np.random.random())), set()),
+        (nothing, set()),
+    ],
+)
+def test_what_is_drawn_from_this_process_s_generators_is_found_out(draw, names):
+    np.random.standard_normal()
+    draws = GlobalDraws()
+    draw()
+    assert draws.names() == names
+
+
+def test_a_normal_number_that_was_held_back_and_is_taken_now_counts_as_drawn():
+    np.random.seed(0)
+    np.random.standard_normal()
+    draws = GlobalDraws()
+    np.random.standard_normal()  # which moves no bit generator
+    assert draws.names() == {"numpy"}

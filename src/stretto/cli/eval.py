@@ -1,4 +1,4 @@
-"""`stretto eval`: parse, call, print."""
+"""`stretto eval`: policies compared on missions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Any, Self
 
 import typer
 
+from stretto.checkpoint import atomic_write
 from stretto.cli import options
 from stretto.cli.options import DONE, FAILED, Format
 from stretto.cli.results import print_report, prints_on_stderr, progress
 from stretto.cli.text import say
 from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
-from stretto.evaluation.episode_worker import HANG_SECONDS
 from stretto.evaluation.evaluate import EvaluationInterrupted, evaluate
 from stretto.evaluation.missions import Mission, find_missions
+from stretto.evaluation.plan import HANG_SECONDS
 from stretto.evaluation.report import Report
 from stretto.evaluation.tracing import TRACE
 from stretto.evaluation.video import check_films, films
@@ -74,7 +75,7 @@ class Asked:
     def keep(self, folder: Path | None) -> None:
         """Write it into a folder, if there is one, and if it does not hold what was asked for at first."""
         if folder is not None and not (folder / ARGUMENTS).exists():
-            (folder / ARGUMENTS).write_text(json.dumps(asdict(self), indent=1) + "\n")
+            atomic_write(folder / ARGUMENTS, json.dumps(asdict(self), indent=1) + "\n")
 
     def check(self) -> None:
         """Refuse what could not be played."""
@@ -95,6 +96,22 @@ class Asked:
     def count(self) -> int:
         """Return how many episodes of each mission will be played."""
         return (1 if self.mix else len(self.policy)) * (len(set(self.only)) if self.only else self.episodes)
+
+    def missions(self) -> list[Mission]:
+        """Return the missions that are named."""
+        return find_missions(
+            self.mission,
+            cogs=self.cogs,
+            variants=self.variant,
+            map_seed=self.map_seed,
+            allow_import=self.allow_import,
+        )
+
+    def specs(self) -> list[PolicySpec]:
+        """Return the policies that are named."""
+        return [
+            replace(parse_policy(text), device=self.device, deterministic=self.deterministic) for text in self.policy
+        ]
 
     def arguments(self) -> dict[str, Any]:
         """Return what `evaluate` is told besides missions and policies."""
@@ -133,26 +150,13 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     quiet: options.Quiet = False,
 ) -> int:
     """Compare policies on missions, on the same episodes."""
-    asked = Asked.of(locals())
-    if resume is not None and not mission and not policy:
-        now = {one.name: getattr(asked, one.name) for one in fields(Asked) if _is_given(context, one.name)}
-        asked = replace(Asked.begun(resume), **now)
-    asked.check()
+    asked = _asked(context, locals())
     folder = resume or out
     if video and folder is None:
         raise UsageError(f"films are written into a folder, got --video {video} without one; add --out DIR")
     if video:
         check_films()
-    missions = find_missions(
-        asked.mission,
-        cogs=asked.cogs,
-        variants=asked.variant,
-        map_seed=asked.map_seed,
-        allow_import=asked.allow_import,
-    )
-    specs = [
-        replace(parse_policy(text), device=asked.device, deterministic=asked.deterministic) for text in asked.policy
-    ]
+    missions, specs = asked.missions(), asked.specs()
     how = {
         "jobs": jobs,
         "parallel_policy": parallel_policy,
@@ -170,22 +174,39 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     if trace is not None:
         say(f"trace: {trace or (folder or Path()) / TRACE}")
     if folder is not None and video:
-        filmed = films(
-            missions,
-            specs,
-            asked.episodes,
-            asked.seed,
-            asked.steps,
-            video,
-            folder,
-            mix=asked.mix,
-            turns=asked.turns,
-            records=report.records,
-        )
-        with prints_on_stderr():
-            for path in filmed:
-                say(f"film: {path}")
+        _film(asked, missions, specs, report, video, folder)
     return FAILED if any(record.failure is not None for record in report.records) else DONE
+
+
+def _asked(context: typer.Context, values: Mapping[str, Any]) -> Asked:
+    """Return what the values of options ask for; with `--resume` alone, what was asked for in that folder."""
+    asked = Asked.of(values)
+    if values["resume"] is not None and not values["mission"] and not values["policy"]:
+        now = {one.name: getattr(asked, one.name) for one in fields(Asked) if _is_given(context, one.name)}
+        asked = replace(Asked.begun(values["resume"]), **now)
+    asked.check()
+    return asked
+
+
+def _film(
+    asked: Asked, missions: list[Mission], specs: list[PolicySpec], report: Report, count: int, folder: Path
+) -> None:
+    """Film the first `count` episodes, and say where the films are."""
+    filmed = films(
+        missions,
+        specs,
+        asked.episodes,
+        asked.seed,
+        asked.steps,
+        count,
+        folder,
+        mix=asked.mix,
+        turns=asked.turns,
+        records=report.records,
+    )
+    with prints_on_stderr():
+        for path in filmed:
+            say(f"film: {path}")
 
 
 def _idle(names: list[str], report: Report) -> str:

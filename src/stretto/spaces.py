@@ -1,9 +1,10 @@
-"""How the values of a space lie in arrays: what has a fixed size in shared memory, the rest beside it."""
+"""Walking over a space, and how its values lie in arrays: what has a fixed size in shared memory, the rest beside it."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Protocol
@@ -43,6 +44,11 @@ class Leaf:
         """How a person calls it; empty for the whole value."""
         return "".join(f"[{key!r}]" for key in self.path) + (f" of {self.agent!r}" if self.agent is not None else "")
 
+    @property
+    def nbytes(self) -> int:
+        """How many bytes a value takes as an array."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
     def get(self, value: Any) -> Any:
         """Return this part of a value of the whole space."""
         for key in self.path:
@@ -50,16 +56,45 @@ class Leaf:
         return value
 
 
+def parts(space: spaces.Space[Any]) -> Mapping[Any, spaces.Space[Any]] | None:
+    """Return the spaces that a Dict or a Tuple is made of, by key and in order; `None` for any other space."""
+    if isinstance(space, spaces.Dict):
+        return space.spaces
+    return dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else None
+
+
+def assemble(space: spaces.Space[Any], values: Iterable[Any]) -> Any:
+    """Put together what belongs to each of the `parts` of a Dict or a Tuple, in their order."""
+    return dict(zip(space.spaces, values, strict=True)) if isinstance(space, spaces.Dict) else tuple(values)
+
+
+def map_space(function: Callable[..., Any], space: spaces.Space[Any], *values: Any) -> Any:
+    """Call `function(leaf, *values)` for every leaf of a space, in order, and put together what it returns.
+
+    A leaf is a space that is no Dict and no Tuple. It gets its own part of each of `values`, which are taken apart as
+    the space is: values of it, batches of them, anything with its keys. One that is `None` is `None` for every leaf.
+    """
+    # Written out, without `parts` and `assemble`: this is done for every step of worlds with such spaces.
+    if isinstance(space, spaces.Dict):
+        return {key: map_space(function, part, *_at(key, values)) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple([map_space(function, part, *_at(i, values)) for i, part in enumerate(space.spaces)])
+    return function(space, *values)
+
+
+def _at(key: Any, values: Sequence[Any]) -> Sequence[Any]:
+    return [None if value is None else value[key] for value in values] if values else ()
+
+
 def leaves(space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterator[Leaf]:
     """Yield the leaves of a space in the order of its keys."""
-    if isinstance(space, spaces.Dict):
-        for key, part in space.spaces.items():
-            yield from leaves(part, (*path, key))
-    elif isinstance(space, spaces.Tuple):
-        for index, part in enumerate(space.spaces):
-            yield from leaves(part, (*path, index))
-    else:
-        yield Leaf(path, space, isinstance(space, FIXED), tuple(space.shape or ()), _canonical(space.dtype))
+    inner = parts(space)
+    if inner is None:
+        shape, dtype = tuple(getattr(space, "shape", None) or ()), _canonical(getattr(space, "dtype", None))
+        yield Leaf(path, space, isinstance(space, FIXED), shape, dtype)
+        return
+    for key, part in inner.items():
+        yield from leaves(part, (*path, key))
 
 
 def _canonical(dtype: Any) -> np.dtype[Any]:
@@ -106,30 +141,16 @@ class SpaceLayout:
         """Put arrays (and, for loose leaves, lists of values) together to a batch of the space, without copies."""
         if len(self.leaves) == 1 and self.fixed and not self.fixed[0].path:
             return arrays[0]
-        fixed, loose = iter(arrays), iter(objects)
-        return self._assemble(self.space, fixed, loose)
-
-    def _assemble(self, space: spaces.Space[Any], fixed: Iterator[Array], loose: Iterator[Sequence[Any]]) -> Any:
-        if isinstance(space, spaces.Dict):
-            return {key: self._assemble(part, fixed, loose) for key, part in space.spaces.items()}
-        if isinstance(space, spaces.Tuple):
-            return tuple(self._assemble(part, fixed, loose) for part in space.spaces)
-        return next(fixed) if isinstance(space, FIXED) else tuple(next(loose))
+        return self._filled(arrays, [tuple(values) for values in objects])
 
     def row(self, arrays: Sequence[Array], objects: Sequence[Sequence[Any]], i: int) -> Any:
         """Return row `i` as one value of the space, copied."""
-        rows = [array[i].copy() for array in arrays]
-        return self.batch(rows, [[values[i]] for values in objects]) if not self.loose else self._row(rows, objects, i)
+        return self._filled([array[i].copy() for array in arrays], [values[i] for values in objects])
 
-    def _row(self, rows: list[Any], objects: Sequence[Sequence[Any]], i: int) -> Any:
-        def pick(space: spaces.Space[Any], fixed: Iterator[Any], loose: Iterator[Any]) -> Any:
-            if isinstance(space, spaces.Dict):
-                return {key: pick(part, fixed, loose) for key, part in space.spaces.items()}
-            if isinstance(space, spaces.Tuple):
-                return tuple(pick(part, fixed, loose) for part in space.spaces)
-            return next(fixed) if isinstance(space, FIXED) else next(loose)
-
-        return pick(self.space, iter(rows), iter([values[i] for values in objects]))
+    def _filled(self, fixed: Iterable[Any], loose: Iterable[Any]) -> Any:
+        """Put together what belongs to each of the leaves."""
+        arrays, others = iter(fixed), iter(loose)
+        return map_space(lambda leaf: next(arrays if isinstance(leaf, FIXED) else others), self.space)
 
 
 class _Composite:

@@ -1,0 +1,168 @@
+"""What playing episodes gave: rewards, digests of every step where they are wanted, and why one has no result."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stretto.core import AgentId, AgentWorlds, Outcome
+from stretto.errors import PolicyFailed, PolicyLost, StrettoError, WorkerDied, WorldFailed, WorldHung, users_traceback
+from stretto.rollout import Fault, SlotStep
+
+_LOST = (PolicyLost, WorkerDied, WorldHung)
+
+
+@dataclass(slots=True)
+class Trouble:
+    """Why an episode has no result; `lost`: a process died or hung, so that it is worth another attempt."""
+
+    kind: str
+    message: str
+    traceback: str
+    policy: int | None = None
+    agent: AgentId | None = None
+    step: int | None = None
+    lost: bool = False
+
+
+@dataclass(slots=True)
+class Played:
+    """What an episode gave.
+
+    `moments` are there if they were asked for: for each step and agent, digests of what it saw and did, and its reward.
+    `drawn` are the global generators that policies in other processes drew from, although nobody knew that they would.
+    """
+
+    steps: int = 0
+    rewards: dict[AgentId, float] = field(default_factory=dict)
+    statistics: dict[str, float] = field(default_factory=dict)
+    overdue: dict[AgentId, int] = field(default_factory=dict)
+    world_seconds: float = 0.0
+    policy_seconds: float = 0.0
+    strategy: str = ""
+    moments: list[dict[AgentId, tuple[int, int, float]]] = field(default_factory=list)
+    trouble: Trouble | None = None
+    drawn: frozenset[str] = frozenset()
+
+
+class _Tally:
+    """Adds up the steps of one episode."""
+
+    def __init__(self, watch: bool) -> None:
+        self.played, self._watch = Played(), watch
+        self._seen: dict[AgentId, int] = {}
+
+    def add(self, step: SlotStep, limit_seconds: float | None) -> None:
+        played, outcome = self.played, step.outcome
+        played.steps = step.steps
+        played.policy_seconds += step.policy_seconds
+        played.world_seconds += step.world_seconds
+        for agent in step.overdue:
+            played.overdue[agent] = played.overdue.get(agent, 0) + 1
+        if step.fault is not None:
+            before = step.fault.whose == "world" and bool(step.actions)  # the step that it raised in does not count
+            played.trouble = _trouble(step.fault, step.steps - before, limit_seconds)
+        elif outcome is not None:
+            if not step.actions:
+                played.rewards = dict.fromkeys(outcome.acting, 0.0)
+            for agent, reward in outcome.rewards.items():
+                played.rewards[agent] = played.rewards.get(agent, 0.0) + reward
+            if self._watch:
+                self._keep_digests(step, outcome)
+        played.drawn |= step.drawn
+
+    def _keep_digests(self, step: SlotStep, outcome: Outcome) -> None:
+        if step.actions:
+            self.played.moments.append(
+                {
+                    agent: (self._seen[agent], digest(action), outcome.rewards.get(agent, 0.0))
+                    for agent, action in step.actions.items()
+                }
+            )
+        self._seen = {agent: digest(outcome.observations[agent]) for agent in outcome.acting}
+
+
+def play(
+    worlds: AgentWorlds,
+    steps: Iterable[list[SlotStep]],
+    *,
+    limit_seconds: float | None = None,
+    watch: bool = False,
+    on_step: Callable[[], None] = lambda: None,
+) -> dict[int, Played]:
+    """Play a rollout to its end; return what each episode gave, by its number.
+
+    With `watch`, digests of every step are kept. `on_step` is called after each step of all. `limit_seconds` is how long
+    a policy may take before its process is ended.
+    """
+    tallies: dict[int, _Tally] = {}
+    for together in steps:
+        for step in together:
+            tally = tallies.setdefault(step.plan.episode, _Tally(watch))
+            tally.add(step, limit_seconds)
+            if step.over and step.fault is None:
+                try:
+                    tally.played.statistics = worlds.statistics(step.slot)
+                except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a world raises is its result
+                    tally.played.trouble = _trouble(Fault(error, "world"), step.steps, None)
+        on_step()
+    return {episode: tally.played for episode, tally in tallies.items()}
+
+
+# ---- why there is no result ----
+
+
+def _trouble(fault: Fault, step: int, limit_seconds: float | None) -> Trouble:
+    error = fault.error
+    if isinstance(error, _LOST):
+        whose = "a process of the policies" if fault.agent is None else f"the process of agent {fault.agent}'s policy"
+        cause = error.__cause__ if isinstance(error, PolicyLost) and error.__cause__ is not None else error
+        message, text = how_lost(whose, cause, limit_seconds)
+        return Trouble("PolicyLost", message, text, fault.policy, fault.agent, step, lost=True)
+    message = str(error) if isinstance(error, StrettoError) else f"the {fault.whose} raised {error!r}"
+    kind, text = error.raised if isinstance(error, PolicyFailed) else (type(error).__name__, users_traceback(error))
+    return Trouble(kind, message, text, fault.policy, fault.agent, step)
+
+
+def trouble_of(error: BaseException) -> Trouble:
+    """Tell what was raised around an episode, such as by making its world: what it was, and not in which process."""
+    message = f"{type(error).__name__}: {error}".partition("\n")[0]
+    remote = error if isinstance(error, WorldFailed) else error.__cause__
+    if not isinstance(remote, WorldFailed):
+        return Trouble(type(error).__name__, message, users_traceback(error))
+    text = remote.remote_traceback.rstrip()
+    if error is remote:  # what was raised could not be sent here: its last line says what it was
+        message = text.rpartition("\n")[2]
+    return Trouble(type(error).__name__, message, text)
+
+
+def how_lost(what: str, error: BaseException, limit_seconds: float | None) -> tuple[str, str]:
+    """Say in a sentence how a process was lost, and all that is known of it. Neither depends on the clock."""
+    if isinstance(error, WorldHung):
+        within = "" if limit_seconds is None else f" for {limit_seconds:g} s"
+        stack = _without_addresses(error.stack)
+        return f"{what} gave no sign of life{within} and was ended", stack or "its Python stack is not known"
+    ended = _without_addresses((error.ended if isinstance(error, WorkerDied) else "") or str(error))
+    return f"{what} died: {ended.partition(chr(10))[0]}", ended
+
+
+def _without_addresses(stack: str) -> str:
+    """Return the text of a stack without what is another number in every process."""
+    return re.sub(r"(?m)^((?:Current t|T)hread) 0x[0-9a-f]+", r"\1", stack)
+
+
+def digest(value: Any) -> int:
+    """Return a number that tells two observations or actions apart, to the last bit."""
+    if isinstance(value, Mapping):
+        return zlib.crc32(repr([(str(key), digest(value[key])) for key in sorted(value, key=str)]).encode())
+    if isinstance(value, (tuple, list)):
+        return zlib.crc32(repr([digest(part) for part in value]).encode())
+    if isinstance(value, (np.ndarray, np.generic, int, float, bool)):
+        array = np.ascontiguousarray(value)
+        return zlib.crc32(array.tobytes(), zlib.crc32(str((array.dtype, array.shape)).encode()))
+    return zlib.crc32(repr(value).encode())
