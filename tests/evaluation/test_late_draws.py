@@ -173,7 +173,8 @@ def test_a_policy_that_imports_torch_whenever_it_likes_gives_the_same_wherever_i
     policy = PolicySpec("torch", TorchWhen, {"when": when})
     first = played("foundry_1", policy, **WAYS[0])
     assert played("foundry_1", PolicySpec("torch", TorchWhen, {"when": "never"}), **WAYS[0]) != first
-    assert all(played("foundry_1", policy, **way) == first for way in WAYS)
+    # The last way has other processes for worlds and for agents, the two before it for one of them: once is enough.
+    assert all(played("foundry_1", policy, **way) == first for way in (WAYS if when == 7 else WAYS[:-1]))
 
 
 @needs_torch
