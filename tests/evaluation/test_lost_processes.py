@@ -258,3 +258,29 @@ def _untimed(value):
     if isinstance(value, dict):
         return {key: _untimed(one) for key, one in value.items() if key != "timing"}
     return [_untimed(one) for one in value] if isinstance(value, list) else value
+
+
+class DiesOnce(AgentPolicy):
+    """Says so and takes its process along in its fourth step, after the look at it, if nobody has done so before."""
+
+    def __init__(self, marker: str) -> None:
+        self.marker, self.steps = Path(marker), 0
+
+    def step(self, observation):
+        self.steps += 1
+        print(f"step {self.steps}")
+        if self.steps == 4 and not self.marker.exists():
+            self.marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+
+def test_what_an_episode_printed_that_is_played_again_is_shown_once(tmp_path, capfd):
+    policy = PolicySpec("dies_once", DiesOnce, {"marker": str(tmp_path / "died")})
+    report = evaluate("gym:CartPole-v1", policy, episodes=1, steps=5, jobs=1, strategy="sequential")
+    assert failures(report) == {}
+    assert report.records[0].timing["attempts"] == 2
+    told = [line for line in capfd.readouterr().out.splitlines() if line.startswith("step")]
+    looked, played = told[:3], told[3:]
+    assert looked == [f"step {number}" for number in (1, 2, 3)]
+    assert played == [f"step {number}" for number in (1, 2, 3, 4, 5)]

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+from stretto.workers.output import deliver_all
 from stretto.workers.requests import Request, Seat, sender
 from stretto.workers.supervisor import Supervisor
 
@@ -63,7 +64,10 @@ class TaskQueue:
                 if starting.pop(index, None) is request:
                     self._started(request)
                 else:
-                    waiting.extend(take(given.pop(index)[1], request))
+                    again = list(take(given.pop(index)[1], request))
+                    waiting.extend(again)
+                    if not again:  # else it will be said again
+                        deliver_all(request.outputs)
 
     def _ask(self, seat: Seat, message: object, doing: str, limit_seconds: float | None) -> Request:
         return self._supervisor.ask(seat, sender(message), doing, limit_seconds)

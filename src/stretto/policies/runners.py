@@ -18,6 +18,7 @@ from stretto.spaces import leaves
 from stretto.workers.backends import PROCESS
 from stretto.workers.base import Port, Start
 from stretto.workers.mail import unsendable
+from stretto.workers.output import deliver_all
 from stretto.workers.requests import Request, sender
 from stretto.workers.shared_mailbox import Mailboxes
 from stretto.workers.supervisor import Supervisor
@@ -337,6 +338,7 @@ class Processes:
             raise
         requests, self._requests = self._requests, []
         self._supervisor.wait(requests)
+        deliver_all([output for request in requests for output in request.outputs])
         errors += [self._blamed(request) for request in requests if request.error is not None]
         if errors:
             order = {agent: i for i, (_, agent) in enumerate(self._whom)}

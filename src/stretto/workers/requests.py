@@ -21,7 +21,8 @@ class Request:
     It may take `limit_seconds` without a sign of life; where there is a time `until` which it is waited for, no sign of
     life makes that later. A `setup` request brings a new worker to where it can be asked something. Once it is
     `finished` it has a `value`, or an `error`; `lost`: the worker died or hung. `beats` is how often the worker gave a
-    sign of life while it was at a request that failed.
+    sign of life while it was at a request that failed, and `outputs` what a worker that was lost had put out: whoever asked
+    shows it, or lets it be said again.
     """
 
     seat: Seat
@@ -39,6 +40,7 @@ class Request:
     error: BaseException | None = None
     lost: bool = False
     beats: int = 0
+    outputs: list[Output] = field(default_factory=list)
 
 
 @dataclass(slots=True)

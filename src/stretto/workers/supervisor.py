@@ -490,6 +490,8 @@ class Supervisor:
         for request in seat.requests:
             request.finished, request.error, request.lost = True, error, lost
             request.beats = beat - request.first_beat
+        if lost and seat.requests:
+            seat.requests[0].outputs, seat.outputs = seat.outputs, []
         seat.requests.clear()
         self.release_outputs(seat)
         if error is not None and not isinstance(error, StrettoError):
