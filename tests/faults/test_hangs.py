@@ -19,7 +19,7 @@ import pytest
 
 import stretto
 from stretto.workers import watchdog
-from tests.faults.worlds import Schedule, Scheduled
+from tests.faults.worlds import TOLD, Schedule, Scheduled, doze
 from tests.worlds import CountTo, Drift
 
 pytestmark = pytest.mark.timeout(60)
@@ -149,25 +149,16 @@ def test_a_thread_that_hangs_while_it_is_closed_is_told(tmp_path):
 @pytest.fixture
 def told(monkeypatch):
     """Let the watchdog look often, and give an event that is set when it has told of somebody."""
-    _told.clear()
+    TOLD.clear()
 
     def dump(*args: Any) -> None:
         shown(*args)
-        _told.set()
+        TOLD.set()
 
     shown = watchdog._dump
     monkeypatch.setattr(watchdog, "_dump", dump)
     monkeypatch.setattr(watchdog, "_LOOK_SECONDS", 0.02)
-    return _told
-
-
-_told = threading.Event()
-
-
-def doze() -> None:
-    """Come back a while after somebody was told of this."""
-    _told.wait(10)
-    time.sleep(0.1)  # so that it could be told again
+    return TOLD
 
 
 LAYOUTS = [({"backend": "serial"}, 0.1), ({"backend": "process", "workers": 2}, SECONDS)]

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -290,3 +291,13 @@ class RecordedOften:
         if os.getpid() != self.caller:
             slot.RECORD_EVERY = RECORD_EVERY
         return self.make()
+
+
+TOLD = threading.Event()
+"""Set when somebody was told of a world that does not come back."""
+
+
+def doze() -> None:
+    """Come back a while after somebody was told of this."""
+    TOLD.wait(10)
+    time.sleep(0.1)  # so that it could be told again
