@@ -178,6 +178,10 @@ class Pack:
         terminated = {agent: done[agent] and not truncated[agent] for agent in living}
         return seen, rewards, terminated, truncated, infos
 
+    @property
+    def unwrapped(self) -> Pack:
+        return self
+
     def _see(self, agent: str) -> Any:
         seen = self.np_random.standard_normal(3 if agent.startswith("cat") else 2) + self.task
         return {"seen": seen.astype(np.float32), "age": np.int64(self.steps)}
@@ -551,7 +555,11 @@ def evaluations() -> Iterator[tuple[str, Callable[[], dict[str, str]]]]:
 
 def evaluation(name: str, jobs: int, strategy: str) -> dict[str, str]:
     missions, policies, options = EVALUATIONS[name]
-    return digests_of(stretto.evaluate(missions, policies, jobs=jobs, strategy=strategy, seed=SEED, **options))
+    report = stretto.evaluate(missions, policies, jobs=jobs, strategy=strategy, seed=SEED, **options)
+    failed = [record.failure for record in report.records if record.failure is not None]
+    if bool(failed) != (Raising in policies):
+        raise RuntimeError(f"episodes of {name} failed that should not, or none did: {failed[:1]}")
+    return digests_of(report)
 
 
 def deaths(strategy: str) -> dict[str, str]:
