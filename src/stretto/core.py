@@ -235,6 +235,13 @@ class MultiAgentPolicy:
 
     with one entry an agent in each list. Where it is defined it is always used, in groups of one size that the plan
     fixes, filled up with repetitions: so results do not depend on where agents and episodes are computed.
+
+    One that takes the observations of many slots and agents as they lie in memory defines
+
+        step_block(self, agent_policies, observations, acting) -> actions
+
+    with two leading axes, slots and agents, in each (`agent_policies` is a list of lists, with `None` for who does not
+    act); and one that learns, `set_weights(self, weights)`, which is given arrays by name.
     """
 
     def __init__(self, world: WorldSpec) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Container, Hashable, Iterable, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from stretto.core import Action, AgentId, MultiAgentPolicy, Observation, WorldSpec, own_copy
-from stretto.errors import PolicyFailed
+from stretto.errors import PolicyFailed, UsageError
 from stretto.policies.loading import load_policy, reset_policy
 from stretto.policies.spec import PolicySpec
 from stretto.seeding import PrivateGenerators, SeedTree
+from stretto.spaces import Array, SpaceLayout, map_space
 
 __calls_user_code__ = True
 
@@ -27,14 +28,15 @@ class PolicyPlan:
 
     `draws` is `None` where that has to be found out. `rows` does not matter where the policy has no `step_batch`. `seed`
     is for what it draws while it is loaded, such as weights: it is loaded in several processes, and must be the same in
-    each. In the first `measured` steps of an agent it is also measured for how long it computes: to ask for that takes
-    0.3 µs on some machines and 20 on others.
+    each. `blocks`: its agents are asked by blocks, which one process computes as a whole. In the first `measured` steps of
+    an agent it is also measured for how long it computes: to ask for that takes 0.3 µs on some machines, 20 on others.
     """
 
     spec: PolicySpec
     draws: frozenset[str] | None = frozenset()
     rows: int = 0
     seed: int = 0
+    blocks: bool = False
     measured: int = 0
 
     def load(self, world: WorldSpec) -> MultiAgentPolicy:
@@ -59,6 +61,20 @@ class Question(NamedTuple):
     episode: EpisodeKey
     agent: AgentId
     observation: Observation
+
+
+class Block(NamedTuple):
+    """Agents that follow one policy have to act, in several slots at once.
+
+    `observations` is a batch of the agents' space with two leading axes, slots and agents, and is not taken apart;
+    `acting` says by slot and agent who acts, and `episodes` in which episode each slot is.
+    """
+
+    policy: int
+    episodes: Sequence[EpisodeKey]
+    agents: Sequence[AgentId]
+    observations: Any
+    acting: Array
 
 
 class Decision(NamedTuple):
@@ -107,6 +123,7 @@ class Actors:
         self._loaded = [_Loaded(plan, world) for plan in plans]
         self._players: dict[tuple[EpisodeKey, AgentId], _Player] = {}
         self._one_by_one = not any(loaded.rows for loaded in self._loaded)
+        self.version = 0
 
     def drawn(self, policy: int) -> frozenset[str]:
         """Return which global generators a policy has drawn from, of those that are watched."""
@@ -115,6 +132,16 @@ class Actors:
     def batches(self, policy: int) -> bool:
         """Whether a policy can act for many agents at once."""
         return self._loaded[policy].batches
+
+    def publish(self, version: int, weights: Mapping[int, Mapping[str, Array]]) -> None:
+        """Let policies, given by their numbers, act with other weights from now on."""
+        for policy, arrays in weights.items():
+            loaded = self._loaded[policy]
+            set_weights = getattr(loaded.policy, "set_weights", None)
+            if set_weights is None:
+                raise UsageError(f"weights are for a policy with set_weights, got some for {loaded.plan.spec.name!r}")
+            set_weights(arrays)
+        self.version = version
 
     def begin(self, agents: Iterable[AgentEpisode]) -> None:
         """Make the agent policies of an episode, or of some agents in it."""
@@ -181,6 +208,52 @@ class Actors:
                 answers = _act_together(loaded, [players[i] for i in chunk], [questions[i][2] for i in chunk])
                 decisions.update(zip(chunk, answers, strict=True))
         return [decisions[i] for i in range(len(questions))]
+
+    def act_block(self, block: Block) -> Any:
+        """Return what the agents of a block do: a batch of their action space with the same leading axes.
+
+        Whoever does not act has zeros.
+        """
+        loaded, acting = self._loaded[block.policy], block.acting.tolist()
+        players = [
+            [self._players[episode, agent] if on else None for agent, on in zip(block.agents, row, strict=True)]
+            for episode, row in zip(block.episodes, acting, strict=True)
+        ]
+        step_block = getattr(loaded.policy, "step_block", None)
+        if step_block is None:
+            return self._act_rows(loaded, block, players)
+        policies = [[player and player.policy for player in row] for row in players]
+        first = next(player for row in players for player in row if player is not None)
+        try:
+            return step_block(policies, block.observations, block.acting)
+        except (Exception, SystemExit) as error:
+            raise _failed(first.who, error) from error
+
+    def _act_rows(self, loaded: _Loaded, block: Block, players: list[list[_Player | None]]) -> Any:
+        """Take a block apart for a policy that does not take it as it is."""
+        seen, done = (
+            spaces[block.agents[0]] for spaces in (loaded.world.observation_spaces, loaded.world.action_spaces)
+        )
+        whom = [(s, j) for s, row in enumerate(players) for j, player in enumerate(row) if player is not None]
+        questions = [
+            Question(
+                block.episodes[s],
+                block.agents[j],
+                map_space(lambda _, part, s=s, j=j: own_copy(part[s][j]), seen, block.observations),
+            )
+            for s, j in whom
+        ]
+        decisions = {place: decision.action for place, decision in zip(whom, self.act(questions), strict=True)}
+        size = len(block.episodes), len(block.agents)
+        layout = SpaceLayout(done)
+        arrays = [np.zeros((*size, *leaf.shape), leaf.dtype) for leaf in layout.fixed]
+        objects = [[[None] * size[1] for _ in range(size[0])] for _ in layout.loose]
+        for (s, j), action in decisions.items():
+            for array, leaf in zip(arrays, layout.fixed, strict=True):
+                array[s, j] = leaf.get(action)
+            for values, leaf in zip(objects, layout.loose, strict=True):
+                values[s][j] = leaf.get(action)
+        return layout.batch(arrays, objects)
 
 
 def _act(player: _Player, observation: Observation) -> Decision:

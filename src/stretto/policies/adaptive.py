@@ -11,8 +11,8 @@ from typing import Any
 
 from stretto.core import WorldSpec
 from stretto.measure import LockWatch, duration
-from stretto.policies.actors import AgentEpisode, Decision, EpisodeKey, PolicyPlan, Question
-from stretto.policies.runners import ActorsFactory, Runner
+from stretto.policies.actors import AgentEpisode, Block, Decision, EpisodeKey, PolicyPlan, Question
+from stretto.policies.runners import ActorsFactory, Runner, Weights
 from stretto.workers.mail import dump, unsendable
 
 PROCESSES_SECONDS = 100e-6
@@ -69,6 +69,7 @@ class Adaptive:
         self._policies: dict[tuple[EpisodeKey, str], int] = {}
         self._under_way: set[EpisodeKey] = set()
         self._questions: Sequence[Question] = ()
+        self._published: tuple[int, Weights] | None = None
         self._left, self._lock_left, self._last_seconds = WATCHED_STEPS, _LOCKWATCHED_STEPS, 0.0
         self.reason = "batched: nothing was measured yet"
         self.ask, self.replies = self._watched_ask, self._watched_replies
@@ -124,8 +125,17 @@ class Adaptive:
             self._runner.close()
             self._chosen = chosen
             self._runner = self._make(chosen)
+            if self._published is not None:
+                self._runner.publish(*self._published)
         self._left, self._lock_left = WATCHED_STEPS, _LOCKWATCHED_STEPS
         self.ask, self.replies = self._watched_ask, self._watched_replies
+
+    def act_block(self, block: Block, limit_seconds: float | None = None) -> Any:
+        return self._runner.act_block(block, limit_seconds)
+
+    def publish(self, version: int, weights: Weights) -> None:
+        self._published = version, weights
+        self._runner.publish(version, weights)
 
     def end(self, episode: EpisodeKey) -> frozenset[str]:
         self._under_way.discard(episode)

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol
 
+import numpy as np
+
 from stretto.core import WorldSpec
 from stretto.errors import PolicyError, PolicyFailed, PolicyLost
-from stretto.policies.actors import Actors, AgentEpisode, Decision, EpisodeKey, PolicyPlan, Question
+from stretto.policies.actors import Actors, AgentEpisode, Block, Decision, EpisodeKey, PolicyPlan, Question
 from stretto.seeding import GlobalDraws
-from stretto.spaces import leaves
+from stretto.spaces import Array, leaves
 from stretto.workers.backends import PROCESS
 from stretto.workers.base import Port, Start
 from stretto.workers.mail import unsendable
 from stretto.workers.output import deliver_all
-from stretto.workers.requests import Request, sender
+from stretto.workers.requests import Request, Seat, sender
 from stretto.workers.shared_mailbox import Mailboxes
 from stretto.workers.supervisor import Supervisor
 
@@ -29,6 +31,10 @@ BEGIN_SECONDS = 300.0
 """How long the agents' policies of an episode may take to be made."""
 
 _LEAST_BOX_BYTES, _MOST_BOX_BYTES = 1 << 16, 1 << 24
+
+
+Weights = Mapping[int, Mapping[str, Array]]
+"""Arrays by name, for policies by number."""
 
 
 class Runner(Protocol):
@@ -46,6 +52,12 @@ class Runner(Protocol):
         Raises:
             PolicyError: with the policy and the agent.
         """
+
+    def act_block(self, block: Block, limit_seconds: float | None = None) -> Any:
+        """Return what the agents of a block do, as a batch; the block is never taken apart on the way to its policy."""
+
+    def publish(self, version: int, weights: Weights) -> None:
+        """Let policies act with other weights from now on, wherever they are: all of them, or none."""
 
     def end(self, episode: EpisodeKey) -> frozenset[str]:
         """Forget an episode; return the global generators that policies drew from in other processes, unguarded."""
@@ -73,6 +85,12 @@ class InPlace:
         if self._batched:
             return self._actors.act(self._questions)
         return [self._actors.act([question])[0] for question in self._questions]
+
+    def act_block(self, block: Block, limit_seconds: float | None = None) -> Any:
+        return self._actors.act_block(block)
+
+    def publish(self, version: int, weights: Weights) -> None:
+        self._actors.publish(version, weights)
 
     def end(self, episode: EpisodeKey) -> frozenset[str]:
         self._actors.end(episode)
@@ -129,6 +147,12 @@ class Threads:
             raise min(errors, key=lambda one: one[0])[1]
         return [found[i] for i in range(self._count)]
 
+    def act_block(self, block: Block, limit_seconds: float | None = None) -> Any:
+        return self._actors.act_block(block)
+
+    def publish(self, version: int, weights: Weights) -> None:
+        self._actors.publish(version, weights)
+
     def end(self, episode: EpisodeKey) -> frozenset[str]:
         self._actors.end(episode)
         self._policies = {key: policy for key, policy in self._policies.items() if key[0] != episode}
@@ -169,7 +193,7 @@ class _DaemonThreads:
 
 @dataclass(frozen=True, slots=True)
 class _Begin:
-    """Message to a troupe in another process: an episode begins, and only these are under way."""
+    """Message to actors in another process: an episode begins, and only these are under way."""
 
     agents: Sequence[AgentEpisode]
     under_way: frozenset[EpisodeKey]
@@ -182,13 +206,21 @@ class _End:
     episode: EpisodeKey
 
 
+@dataclass(frozen=True, slots=True)
+class _Publish:
+    """Message: act with other weights from now on."""
+
+    version: int
+    weights: Weights
+
+
 _Questions = list[tuple[Any, ...]]
 """Message: agents have to act. Tuples are pickled several times faster than anything else, and this is sent each step."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActorsFactory:
-    """Builds a troupe inside a worker."""
+    """Builds actors inside a worker."""
 
     plans: Sequence[PolicyPlan]
     world: WorldSpec
@@ -198,10 +230,10 @@ class ActorsFactory:
 
 
 class _ActorsService:
-    """A troupe behind a worker's port."""
+    """Actors behind a worker's port."""
 
-    def __init__(self, port: Port, troupe: Actors) -> None:
-        self._port, self._actors = port, troupe
+    def __init__(self, port: Port, actors: Actors) -> None:
+        self._port, self._actors = port, actors
         self._draws = GlobalDraws()
 
     def handle(self, message: Any) -> object:
@@ -209,6 +241,10 @@ class _ActorsService:
         match message:
             case list():
                 return self._act(message)
+            case Block():
+                return self._actors.act_block(message)
+            case _Publish(version, weights):
+                self._actors.publish(version, weights)
             case _Begin(agents, under_way):
                 self._actors.keep(under_way)
                 if self._actors.idle:
@@ -249,7 +285,8 @@ class Processes:
     def __init__(
         self, plans: Sequence[PolicyPlan], world: WorldSpec, *, processes: int, takes_part: bool = False
     ) -> None:
-        self._home = {agent: i % processes for i, agent in enumerate(world.agents)}
+        self._processes, self._plans = processes, plans
+        self._order = {agent: i for i, agent in enumerate(world.agents)}
         self._here = processes - 1 if takes_part else processes  # the smallest share, because the caller has more to do
         self._actors = Actors(plans, world) if takes_part else None
         self._supervisor = Supervisor(PROCESS, spin_seconds=SPIN_SECONDS, spins=takes_part)
@@ -257,6 +294,8 @@ class Processes:
         self._mailboxes = Mailboxes(self._supervisor, factories, _box_bytes(world))
         self._requests: list[Request] = []  # those that were made and not waited for yet
         self._episodes: dict[tuple[EpisodeKey, str], AgentEpisode] = {}
+        self._published: _Publish | None = None
+        self._told: dict[int, tuple[Any, int]] = {}  # by process: which worker knows which version
         self._questions: Sequence[Question] = ()
         self._whom: list[tuple[EpisodeKey, str]] = []  # the agents that begin, or are asked
         self._shares: list[list[int]] = []  # their indices by process, the caller's own last
@@ -269,12 +308,43 @@ class Processes:
             if share:
                 begin_there = sender(_Begin([agents[i] for i in share], under_way))
                 self._requests.append(self._supervisor.ask(seat, begin_there, "beginning an episode", BEGIN_SECONDS))
+                self._update(seat)  # after it: only now is a new worker there, if it is one
 
         def begin() -> None:
             if self._actors is not None:
                 self._actors.begin([agents[i] for i in self._shares[-1]])
 
         self._together(begin)
+
+    def publish(self, version: int, weights: Weights) -> None:
+        if self._actors is not None:
+            self._actors.publish(version, weights)
+        self._published = _Publish(version, weights)
+        for seat in self._supervisor.seats:
+            if seat.worker is not None:
+                self._update(seat)
+        self._together(lambda: None)
+
+    def _update(self, seat: Seat) -> None:
+        """Let a process, which may be a new one, have the weights that were published last."""
+        news = self._published
+        if news is not None and self._told.get(seat.index) != (seat.worker, news.version):
+            self._requests.append(self._supervisor.ask(seat, sender(news), "taking weights", BEGIN_SECONDS))
+            self._told[seat.index] = seat.worker, news.version
+
+    def act_block(self, block: Block, limit_seconds: float | None = None) -> Any:
+        assert self._plans[block.policy].blocks, "its agents are in several processes"
+        slot, column = np.argwhere(block.acting)[0]
+        who = self._episodes[block.episodes[slot], block.agents[column]]
+        home = self._home(who)
+        if home == self._here:
+            assert self._actors is not None
+            return self._actors.act_block(block)
+        self._whom, self._shares = [(who.episode, who.agent)], [[] for _ in range(self._here + 1)]
+        self._shares[home] = [0]
+        seat = self._supervisor.seats[home]
+        self._requests.append(self._mailboxes.ask(seat, block, "choosing actions", limit_seconds))
+        return self._together(lambda: None)[0].value
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions
@@ -292,8 +362,13 @@ class Processes:
 
     def _share_out(self, whom: list[tuple[EpisodeKey, str]]) -> None:
         self._whom, self._shares = whom, [[] for _ in range(self._here + 1)]
-        for i, (_, agent) in enumerate(whom):
-            self._shares[self._home[agent]].append(i)
+        for i, key in enumerate(whom):
+            self._shares[self._home(self._episodes[key])].append(i)
+
+    def _home(self, who: AgentEpisode) -> int:
+        """Return the process of an agent: its own, or its policy's where that acts for all at once."""
+        number = who.policy if self._plans[who.policy].blocks else self._order[who.agent]
+        return number % self._processes
 
     def _abandon(self) -> None:
         """Give up whoever is at work: what they answer would be taken for the answer to something else."""

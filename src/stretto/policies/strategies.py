@@ -6,13 +6,13 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from stretto.core import WorldSpec
 from stretto.errors import PolicyError, RunsHere, user_stacklevel
-from stretto.policies.actors import AgentEpisode, Decision, EpisodeKey, PolicyPlan, Question
+from stretto.policies.actors import AgentEpisode, Block, Decision, EpisodeKey, PolicyPlan, Question
 from stretto.policies.adaptive import MOST_THREADS, WATCHED_STEPS, Adaptive
-from stretto.policies.runners import ActorsFactory, InPlace, Processes, Runner, Threads
+from stretto.policies.runners import ActorsFactory, InPlace, Processes, Runner, Threads, Weights
 from stretto.workers.mail import unsendable
 
 T = TypeVar("T")
@@ -109,6 +109,16 @@ class Mixed:
             order = {question.agent: i for i, question in enumerate(self._questions)}
             raise min(errors, key=lambda error: order.get(getattr(error, "agent", None) or "", -1))
         return [found[i] for i in range(len(self._questions))]
+
+    def act_block(self, block: Block, limit_seconds: float | None = None) -> Any:
+        r = self._runner_of[block.policy]
+        inner = block._replace(policy=self._members[r].index(block.policy))
+        return self._attributed(r, partial(self._runners[r].act_block, inner, limit_seconds))
+
+    def publish(self, version: int, weights: Weights) -> None:
+        for r, runner in enumerate(self._runners):
+            inner = {i: weights[policy] for i, policy in enumerate(self._members[r]) if policy in weights}
+            self._attributed(r, partial(runner.publish, version, inner))
 
     def _attributed(self, r: int, function: Callable[[], T]) -> T:
         """Call something of a runner; what it raises has the policy's number among all."""
