@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 
 import numpy as np
@@ -130,7 +131,10 @@ def test_a_process_that_takes_the_place_of_one_that_died_has_the_weights_too():
     runner.begin(everybody())
     runner.publish(3, {0: {"w": np.array([1000])}})
     for pid in runner.pids:
+        handle = os.pidfd_open(pid)
         os.kill(pid, signal.SIGKILL)
+        select.select([handle], [], [], 10)  # until it is gone
+        os.close(handle)
     runner.begin(everybody())
     assert runner.act_block(block())[0, 0] == 1 + 10 + 1000
     runner.close()
