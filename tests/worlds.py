@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import copy
-import os
 import random
-import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -232,100 +228,6 @@ class Echo(World):
 # ---- worlds that go wrong; `steps` counts from 1 in an episode ----
 
 
-def die(how: str) -> None:
-    """End this process: "sigkill", "segfault" or "exit"."""
-    match how:
-        case "sigkill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        case "segfault":
-            signal.signal(signal.SIGSEGV, signal.SIG_DFL)  # no core dump, no report of faulthandler
-            os.kill(os.getpid(), signal.SIGSEGV)
-        case "exit":
-            os._exit(3)
-        case _:
-            raise ValueError(how)
-    threading.Event().wait()  # a signal may take a moment to arrive
-
-
-class Crasher(Drift):
-    """Ends its process at step `at_step` of every episode (0: at reset; -1: while it is built)."""
-
-    def __init__(self, at_step: int, how: str = "sigkill", length: int = 1000) -> None:
-        super().__init__(length)
-        self.at_step, self.how = at_step, how
-        if at_step < 0:
-            die(how)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
-        if self.at_step == 0:
-            die(self.how)
-        return super().reset(seed=seed, options=options)
-
-    def move(self, action: Any) -> Result:
-        if self.steps == self.at_step:
-            die(self.how)
-        return super().move(action)
-
-
-class DyingOnce(Drift):
-    """Ends its process at step `at_step` (0: at reset; -1: while it is built) if `marker_file` is missing."""
-
-    def __init__(self, marker_file: str | Path, at_step: int, how: str = "sigkill", length: int = 12) -> None:
-        super().__init__(length)
-        self.marker, self.at_step, self.how = Path(marker_file), at_step, how
-        if at_step < 0:
-            self._die_once()
-
-    def _die_once(self) -> None:
-        if not self.marker.exists():
-            self.marker.touch()
-            die(self.how)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
-        if self.at_step == 0:
-            self._die_once()
-        return super().reset(seed=seed, options=options)
-
-    def move(self, action: Any) -> Result:
-        if self.steps == self.at_step:
-            self._die_once()
-        return super().move(action)
-
-
-class Hanger(Drift):
-    """Never comes back from step `at_step` (0: from reset; -1: from being built).
-
-    Hangs once only, if given a marker file; until `release` is set, if given that (threads need it).
-    """
-
-    def __init__(
-        self, at_step: int, marker_file: str | Path | None = None, release: threading.Event | None = None
-    ) -> None:
-        super().__init__(1000)
-        self.at_step = at_step
-        self.marker = None if marker_file is None else Path(marker_file)
-        self.release = release
-        if at_step < 0:
-            self._hang()
-
-    def _hang(self) -> None:
-        if self.marker is not None:
-            if self.marker.exists():
-                return
-            self.marker.touch()
-        (self.release or threading.Event()).wait()
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Start:
-        if self.at_step == 0:
-            self._hang()
-        return super().reset(seed=seed, options=options)
-
-    def move(self, action: Any) -> Result:
-        if self.steps == self.at_step:
-            self._hang()
-        return super().move(action)
-
-
 class Raiser(Drift):
     """Raises at step `at_step` of every episode (0: at reset; -1: while it is built).
 
@@ -387,20 +289,6 @@ class Slow(Drift):
                 pass
         else:
             time.sleep(self.seconds)
-        return super().move(action)
-
-
-class Printer(Drift):
-    """Prints, logs and warns at every step."""
-
-    def move(self, action: Any) -> Result:
-        import logging
-        import warnings
-
-        print(f"printed at {self.steps}")
-        print(f"complained at {self.steps}", file=sys.stderr)
-        logging.getLogger("tests.worlds").warning("logged at %d", self.steps)
-        warnings.warn(f"warned at {self.steps}", UserWarning, stacklevel=1)
         return super().move(action)
 
 

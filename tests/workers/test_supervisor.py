@@ -210,6 +210,16 @@ def test_what_only_the_one_before_understands_is_not_given_to_a_new_one():
         assert answers(supervisor, ask(supervisor, seat, "add", 1, fresh=False)) == [2]
 
 
+def test_an_answer_of_one_that_died_is_not_taken_for_one_of_the_next():
+    with scripted(Death(nth=FIRST, when=UNCOUNTED)) as (supervisor, (seat,)):
+        died = ask(supervisor, seat, "add", 5)
+        supervisor.wait([died])
+        assert died.lost
+        silent = supervisor.ask(seat, signaller(2), "adding")  # has the same number, and says nothing
+        assert silent.number == died.number
+        assert answers(supervisor, silent) == [None]
+
+
 @pytest.mark.parametrize("moment", [BEFORE, UNSENT, UNCOUNTED])
 def test_one_that_dies_while_it_starts_is_told_to_who_asked_first(moment):
     with scripted(Death(kind=Start, when=moment)) as (supervisor, (seat,)):
@@ -386,12 +396,13 @@ def test_what_requests_printed_that_are_not_waited_for_is_shown_as_they_are_answ
 
 
 def test_what_one_printed_that_is_abandoned_is_never_shown(capfd):
-    with scripted(Hang(nth=FIRST + 1, when=UNSENT)) as (supervisor, (seat,)):
-        supervisor.settle([ask(supervisor, seat, "say", "before")])
-        ask(supervisor, seat, "say", "lost")
-        supervisor.abandon(seat)
-        assert supervisor.pids == []
-        supervisor.settle([ask(supervisor, seat, "say", "after")])
+    with scripted(Hang(nth=FIRST + 1, when=UNSENT), count=2) as (supervisor, seats):
+        supervisor.settle([ask(supervisor, seats[0], "say", "before")])
+        ask(supervisor, seats[0], "say", "lost")
+        add(supervisor, seats[1])  # what the other has said is taken in meanwhile
+        supervisor.abandon(seats[0])
+        assert len(supervisor.pids) == 1
+        supervisor.settle([ask(supervisor, seats[0], "say", "after")])
     assert said(capfd) == ["before", "after"]
 
 
