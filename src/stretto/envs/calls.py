@@ -19,6 +19,11 @@ class WorldCalls:
     _engine: Engine
     close: Callable[..., None]
 
+    @property
+    def engine(self) -> Engine:
+        """What steps the worlds: for the parts of Stretto that play them in another way."""
+        return self._engine
+
     def render(self) -> tuple[Any, ...]:
         """Return the frames of all environments."""
         return self._engine.ask_all(messages.Call("render", (), {}), "rendering")

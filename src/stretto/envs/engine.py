@@ -112,27 +112,43 @@ class Engine:
         self, seeds: Sequence[int | None], options: Options, slots: Sequence[int]
     ) -> dict[str, Any]:
         """Reset `slots` while others are in flight, whose rows are left alone; `gather` has the rows."""
-        state = self.state
         busy = [slot for slot in slots if slot in self.flying]
         if busy:
             raise UsageError(f"an environment must be received before it is reset, slot {busy[0]} was not; call recv()")
         self._stuck = "a reset was interrupted or failed"
+        requests = self.reset_each(seeds, options, slots)
+        for request in requests:
+            if request.error is not None:
+                raise request.error
+        self._stuck = None
+        return self.join_infos([request.value.infos for request in requests], self.count)
+
+    def reset_each(self, seeds: Sequence[int | None], options: Options, slots: Sequence[int]) -> list[Request]:
+        """Reset `slots`, none of them in flight, each by itself; return what was asked, answered or failed."""
+        state, supervisor = self.state, self.supervisor
         requests = []
         for how in state.plan_reset(seeds, options, slots, self._episode_seeds):
             slot, buffer = how.slot, 1 - state.buffer_of(how.slot)
             state.last_reset[slot] = how
             if how.seed is not None:
                 state.history.forget(slot)
-            issue = sender(messages.Reset([how], buffer))
-            done = partial(_reset_one, state, how, buffer)
-            requests.append(self.supervisor.ask(self._seat_of[slot], issue, "resetting", self._limits.reset, done))
+            issue, done = sender(messages.Reset([how], buffer)), partial(_reset_one, state, how, buffer)
+            requests.append(supervisor.ask(self._seat_of[slot], issue, "resetting", self._limits.reset, done))
         state.being_reset = frozenset(slots)
         try:
-            self.supervisor.settle(requests)
+            supervisor.wait(requests)
         finally:
             state.being_reset = frozenset()
-        self._stuck = None
-        return self.join_infos([request.value.infos for request in requests], self.count)
+        return requests
+
+    def step_each(self, admitted: list[Any], slots: Sequence[int]) -> list[Request]:
+        """Step `slots` and wait for them; return what was asked, answered or failed: no slot fails with another."""
+        self.send(admitted, slots)
+        requests = [self.flying[slot] for slot in slots]
+        self.supervisor.wait(requests)
+        for slot in slots:
+            del self.flying[slot]
+        return requests
 
     def step(self, admitted: list[Any]) -> dict[str, Any]:
         """Step every slot with admitted actions; return the infos. The rows are then in `state.buffer`."""

@@ -117,7 +117,7 @@ class History:
 
     def told_next(self, slot: int, episode: NextEpisode) -> None:
         """Note what a slot was told to play next."""
-        self._own[slot].items.append((self._entries.end, ("next", episode)))
+        self._own[slot].items.append((self._entries.end, episode))
         self._noted += 1
 
     def forget(self, slot: int) -> None:
@@ -309,4 +309,4 @@ class History:
 def _own_event(event: Any) -> tuple[str, Any]:
     if isinstance(event, ResetSlot):
         return "reset", event
-    return event if event[:1] == ("next",) else ("step", event)
+    return "next" if isinstance(event, NextEpisode) else "step", event

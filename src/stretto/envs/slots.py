@@ -55,6 +55,17 @@ class SlotState:
         """The buffer that holds the slot's last row."""
         return self.own_buffer.get(slot, self.buffer)
 
+    def row(self, slot: int) -> tuple[Any, float, bool, bool]:
+        """Return a copy of the slot's last row: observation, reward, terminated, truncated."""
+        b, buffer = self.buffers, self.buffer_of(slot)
+        observation = self.observations.row(b.observations[buffer], self.objects, slot)
+        return (
+            observation,
+            float(b.rewards[buffer][slot]),
+            bool(b.terminated[buffer][slot]),
+            bool(b.truncated[buffer][slot]),
+        )
+
     def align(self) -> None:
         """Bring the last rows of all slots into one buffer, after slots were stepped one by one."""
         for slot, buffer in self.own_buffer.items():
@@ -191,12 +202,7 @@ class SlotState:
         reason = None
         if was_reset and not attempts:
             reason = lost_because or _why_not_restorable(history.overrun[slot])
-        b, buffer = self.buffers, self.buffer_of(slot)
-        last = self.observations.row(b.observations[buffer], self.objects, slot) if was_reset else None
-        expected = None
-        if was_reset:
-            flags = bool(b.terminated[buffer][slot]), bool(b.truncated[buffer][slot])
-            expected = (last, float(b.rewards[buffer][slot]), *flags)
+        expected = self.row(slot) if was_reset else None
         root = self.slot_seeds[slot] if self.slot_seeds[slot] is not None else self.entropy
         episode = int(self.counters.episodes[slot])
         told_at, following = self._told.get(slot, (-1, None))
@@ -207,7 +213,7 @@ class SlotState:
             attempts=attempts,
             changes=history.changes(slot),
             expected=expected,
-            last=last,
+            last=None if expected is None else expected[0],
             lost_seed=SeedTree(root or 0).child("lost", slot, episode, history.end).seed(),
             lost_episode=episode,
             slot_seed=self.slot_seeds[slot],

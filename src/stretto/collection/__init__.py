@@ -1,0 +1,1 @@
+"""Experience from many worlds at once."""
