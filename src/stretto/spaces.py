@@ -86,6 +86,11 @@ def _at(key: Any, values: Sequence[Any]) -> Sequence[Any]:
     return [None if value is None else value[key] for value in values] if values else ()
 
 
+def row_of(space: spaces.Space[Any], batch: Any, i: int) -> Any:
+    """Return row `i` of a batch as one value of the space, without copies."""
+    return map_space(lambda _, part: part[i], space, batch)
+
+
 def leaves(space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterator[Leaf]:
     """Yield the leaves of a space in the order of its keys."""
     inner = parts(space)

@@ -20,7 +20,7 @@ from gymnasium.vector.utils import batch_space, create_empty_array
 from stretto.adapters.agents import as_agents
 from stretto.adapters.base import refuse
 from stretto.core import SIMULTANEOUS, AgentId, AgentWorld, Observation, Outcome, WorldSpec
-from stretto.spaces import Array, Leaf, SpaceLayout, map_space, parts
+from stretto.spaces import Array, Leaf, SpaceLayout, parts, row_of
 
 _WRONG = (KeyError, IndexError, TypeError, ValueError, OverflowError)
 
@@ -125,9 +125,7 @@ class AgentBlocks(gymnasium.Env[Any, Any]):
         for kind, has_parts, block in zip(self.kinds, self._has_parts, blocks, strict=True):
             rows = block
             if has_parts:
-                rows = [
-                    map_space(lambda _, part, j=j: part[j], kind.action_space, block) for j in range(len(kind.agents))
-                ]
+                rows = [row_of(kind.action_space, block, j) for j in range(len(kind.agents))]
             actions.update(zip(kind.agents, rows, strict=True))
         return actions
 

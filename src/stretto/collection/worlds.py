@@ -16,7 +16,7 @@ from stretto.envs import messages
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.vector import VectorEnv
 from stretto.errors import UsageError
-from stretto.spaces import map_space
+from stretto.spaces import row_of
 from stretto.workers.requests import Request
 
 
@@ -113,8 +113,7 @@ class VectorWorlds:
             alive = bool(row["alive"][i])
             observed = alive or row["terminated"][i] or row["truncated"][i]
             if observed:
-                space = self.spec.observation_spaces[agent]
-                observations[agent] = map_space(lambda _, part, j=j: part[j], space, row["blocks"][k])
+                observations[agent] = row_of(self.spec.observation_spaces[agent], row["blocks"][k], j)
             if there and (observed or agent in there):  # also who has just joined
                 rewards[agent] = float(row["reward"][i])
                 terminated[agent] = bool(row["terminated"][i])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from stretto.envs.messages import Built
 from stretto.envs.slots import Options
 from stretto.envs.vector import chosen_slots, slot_seeds
 from stretto.errors import InvalidAction
-from stretto.spaces import FIXED, Array, SpaceLayout
+from stretto.spaces import FIXED, Array, SpaceLayout, map_space, row_of
 
 
 class AgentBatch(dict[str, Any]):
@@ -124,7 +125,7 @@ class MultiAgentVectorEnv(WorldCalls):
             value = self._value()
             self._keep_what_ended(value, infos)
             self._see_who_is_there(value["acting"], value["alive"])
-            return MultiAgentStep(*self._told(value), infos)
+            return MultiAgentStep(*self._by_name(value), infos)
 
     def send(self, actions: Mapping[str, Any], ids: Sequence[int] | Array | None = None) -> None:
         """Let some environments (default: all) step, and return at once; `recv` gives the results.
@@ -149,9 +150,9 @@ class MultiAgentVectorEnv(WorldCalls):
             acting, alive = self.mask.blocks[0].copy(), self.alive.blocks[0].copy()
             acting[slots], alive[slots] = value["acting"], value["alive"]
             self._see_who_is_there(acting, alive)
-            return MultiAgentReady(*self._told(value), infos, np.array(slots, np.int64))
+            return MultiAgentReady(*self._by_name(value), infos, np.array(slots, np.int64))
 
-    def _told(self, value: dict[str, Any]) -> tuple[AgentBatch, AgentBatch, AgentBatch, AgentBatch]:
+    def _by_name(self, value: dict[str, Any]) -> tuple[AgentBatch, AgentBatch, AgentBatch, AgentBatch]:
         reward, terminated, truncated = (self._by_agent(value[name]) for name in ("reward", "terminated", "truncated"))
         return self._observations(value), reward, terminated, truncated
 
@@ -184,10 +185,13 @@ class MultiAgentVectorEnv(WorldCalls):
                     f"the actions of {agent!r} must have a row for each of {len(slots)} environments, got {rows}"
                 )
         return tuple(
-            _stack(
+            map_space(
+                partial(_side_by_side, len(slots)),
                 kind.action_space,
-                [self._absent(agent, slots) if actions.get(agent) is None else actions[agent] for agent in kind.agents],
-                len(slots),
+                *(
+                    self._absent(agent, slots) if actions.get(agent) is None else actions[agent]
+                    for agent in kind.agents
+                ),
             )
             for kind in self.kinds
         )
@@ -216,7 +220,7 @@ class MultiAgentVectorEnv(WorldCalls):
             for slot in np.flatnonzero(infos["_final_obs"]):
                 blocks = infos["final_obs"][slot]["blocks"]
                 infos["final_obs"][slot] = {
-                    agent: _agent_row(self.kinds[k].observation_space, blocks[k], j)
+                    agent: row_of(self.kinds[k].observation_space, blocks[k], j)
                     for agent, (k, j) in self._kind_of.items()
                 }
 
@@ -226,7 +230,7 @@ class MultiAgentVectorEnv(WorldCalls):
     def _observations(self, value: dict[str, Any]) -> AgentBatch:
         batch = AgentBatch()
         for agent, (k, j) in self._kind_of.items():
-            batch[agent] = _column(self.kinds[k].observation_space, value["blocks"][k], j)
+            batch[agent] = _columns(self.kinds[k].observation_space, value["blocks"][k], j)
         batch.blocks = value["blocks"]
         return batch
 
@@ -256,37 +260,13 @@ def _ended_where(crashed: Array, value: dict[str, Any]) -> dict[str, Any]:
     return {**value, **left, "truncated": truncated}
 
 
-def _column(space: spaces.Space[Any], block: Any, j: int) -> Any:
+def _columns(space: spaces.Space[Any], block: Any, j: int) -> Any:
     """Return the values of agent number `j` of a block, for all environments."""
-    if isinstance(space, spaces.Dict):
-        return {key: _column(part, block[key], j) for key, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_column(part, block[i], j) for i, part in enumerate(space.spaces))
-    if isinstance(block, np.ndarray):
-        return block[:, j]
-    return block[j]
+    return map_space(lambda _, part: part[:, j] if isinstance(part, np.ndarray) else part[j], space, block)
 
 
-def _agent_row(space: spaces.Space[Any], block: Any, j: int) -> Any:
-    """Return the value of agent number `j` of one environment's block."""
-    if isinstance(space, spaces.Dict):
-        return {key: _agent_row(part, block[key], j) for key, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_agent_row(part, block[i], j) for i, part in enumerate(space.spaces))
-    return block[j]
-
-
-def _stack(space: spaces.Space[Any], columns: list[Any], count: int) -> Any:
-    """Lay columns of actions, one an agent, side by side; an agent without actions gets ones that are ignored."""
-    if isinstance(space, spaces.Dict):
-        return {
-            key: _stack(part, [None if c is None else c[key] for c in columns], count)
-            for key, part in space.spaces.items()
-        }
-    if isinstance(space, spaces.Tuple):
-        return tuple(
-            _stack(part, [None if c is None else c[i] for c in columns], count) for i, part in enumerate(space.spaces)
-        )
+def _side_by_side(count: int, space: spaces.Space[Any], *columns: Any) -> Any:
+    """Lay the actions of agents for one leaf side by side; an agent without actions gets ones that are ignored."""
     if not isinstance(space, FIXED):
         return tuple([_any_action(space)] * count if column is None else column for column in columns)
     filler = np.stack([_any_action(space)] * count)
