@@ -51,6 +51,7 @@ class Asked:
     action_timeout_ms: float | None = None
     overage_ms: float = 0.0
     hang_seconds: float = HANG_SECONDS
+    native_threads: int = 1
     device: str | None = None
     deterministic: bool = False
     failed: str = "exclude"
@@ -138,6 +139,7 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     action_timeout_ms: options.ActionTimeout = None,
     overage_ms: options.Overage = 0.0,
     hang_seconds: options.HangSeconds = HANG_SECONDS,
+    native_threads: options.NativeThreads = 1,
     device: options.Device = None,
     deterministic: options.Deterministic = False,
     failed: options.Failed = "exclude",

@@ -135,6 +135,12 @@ HangSeconds = Annotated[
     float,
     typer.Option("--hang-seconds", parser=number, metavar="NUMBER", help="After how long a step counts as hung."),
 ]
+NativeThreads = Annotated[
+    int,
+    typer.Option(
+        "--native-threads", parser=whole_number, metavar="NUMBER", help="Threads of BLAS and torch in a computation."
+    ),
+]
 Device = Annotated[
     str | None,
     typer.Option(

@@ -13,11 +13,11 @@ from typing import Any
 from stretto import trace
 from stretto.adapters.agents import as_agents
 from stretto.adapters.local import LocalWorlds
-from stretto.budget import CpuBudget, set_default_budget
+from stretto.budget import CpuBudget, NativeThreads, set_default_budget
 from stretto.core import AgentWorld
 from stretto.errors import Place
 from stretto.evaluation.episodes import Played, play, trouble_of
-from stretto.evaluation.plan import Facts, Plan, Staging, Task, rows
+from stretto.evaluation.plan import Facts, Plan, Staging, Task
 from stretto.evaluation.tracing import TracedService, traced_runner, traced_world
 from stretto.policies.actors import PolicyPlan
 from stretto.policies.runners import InPlace, Runner
@@ -85,7 +85,7 @@ class EpisodeWorkerFactory:
 
 def episode_workers(backend: Backend, factory: EpisodeWorkerFactory, count: int = 1) -> Supervisor:
     """Return so many workers that play episodes; they are started when they are needed."""
-    supervisor = Supervisor(backend)
+    supervisor = Supervisor(backend, native_threads=factory.plan.native_threads)
     for _ in range(count):
         supervisor.add_seat(factory)
     return supervisor
@@ -98,10 +98,13 @@ class EpisodeService:
         self._port, self._plan, self._staging = port, plan, staging
         self._worlds: dict[int, dict[int, AgentWorld]] = {}
         self._cores = 1
+        self._native = NativeThreads(plan.native_threads)
         self._runners: dict[tuple[int, int, int, bool, bool], Runner] = {}
         self._guarded: set[tuple[int, int]] = set()  # missions and entries in which something draws late
 
     def handle(self, message: Any) -> object:
+        if self._port.pickles:
+            self._native.cap()  # of libraries, too, that were loaded since; in the caller's process others see to that
         match message:
             case Look(mission, entry, acting):
                 self._at("looking at", mission, entry)
@@ -233,7 +236,7 @@ class EpisodeService:
             episodes,
             limits=limits,
             default_action=mission.default_action if mission.has_default_action else FORFEIT,
-            max_steps=plan.max_steps if plan.max_steps is not None else mission.max_steps,
+            max_steps=plan.steps_of(task.mission),
             loading=self._loading,
         )
         found = play(
@@ -277,10 +280,7 @@ class EpisodeService:
             self._forget_runners()  # tasks come mission by mission: what is done is not needed again
             spec_of_world = self._worlds_of(task.mission, 1).spec
             entry, staging = self._plan.entries[task.entry], self._staging
-            plans = [
-                PolicyPlan(spec, _ALL_GENERATORS if guarded else facts.draws[i], rows(facts, i), self._plan.seed)
-                for i, spec in enumerate(entry.specs)
-            ]
+            plans = self._plan.policy_plans(task.entry, facts, guarded=guarded)
             strategies = ["processes" if apart else spec.strategy or staging.strategy for spec in entry.specs]
             # A policy that crashes or exceeds its time must not take the user's program along, nor the other agents.
             takes_part = self._port.pickles and staging.limits.action_seconds is None and not apart

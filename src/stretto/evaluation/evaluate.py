@@ -13,7 +13,7 @@ from typing import Any
 
 from stretto.budget import CpuBudget, default_budget
 from stretto.core import SIMULTANEOUS
-from stretto.errors import RunsHere, UsageError, user_stacklevel
+from stretto.errors import FewerWorkers, RunsHere, UsageError, user_stacklevel
 from stretto.evaluation.episode_worker import EpisodeWorkerFactory, episode_workers
 from stretto.evaluation.journal import Journal
 from stretto.evaluation.missions import Mission, find_missions
@@ -71,6 +71,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     action_timeout_ms: float | None = None,
     overage_ms: float = 0.0,
     hang_seconds: float | None = HANG_SECONDS,
+    native_threads: int = 1,
     device: str | None = None,
     deterministic: bool = False,
     failed: Failed = "exclude",
@@ -105,6 +106,8 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         overage_ms: by how much it may exceed that in an episode, all in all.
         hang_seconds: how long a step may take, of the world or of all agents together, before it counts as hung, and its
             process is ended; `None`: for ever. What happens in the caller itself (`jobs=0`) cannot be ended.
+        native_threads: how many threads libraries such as BLAS and torch use for a computation, wherever it is done. A
+            process then takes so many cores. Another number may change the last bits of a result.
         device: what torch computes on ("cpu", "cuda", "cuda:1", "mps"), for policies whose constructor takes `device`.
         deterministic: ask torch for deterministic algorithms in every process that computes; it raises where it has none,
             and its numbers may still differ between devices, CPUs and versions.
@@ -129,12 +132,13 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         replace(spec, device=device or spec.device, deterministic=deterministic or spec.deterministic)
         for spec in map(PolicySpec.of, policies if isinstance(policies, (list, tuple)) else [policies])
     ]
-    plan = Plan(_found(missions, cogs, variants, map_seed), entries_of(several, mix=mix), episodes, seed, steps, turns)
+    found, entries = _found(missions, cogs, variants, map_seed), entries_of(several, mix=mix)
+    plan = Plan(found, entries, episodes, seed, steps, turns, native_threads)
     cores = budget or default_budget()
-    free = cores.free if jobs is None else jobs
+    free = _jobs_within(cores, jobs, native_threads)
     chosen = set(range(episodes)) if only is None else {int(one) for one in only}
     stage = _staged(plan, staging, free, parallel_policy=parallel_policy)
-    lease = cores.lease(max(1, free))
+    lease = cores.lease(max(1, free) * native_threads)
     times = {"action_timeout_ms": action_timeout_ms, "overage_ms": overage_ms, "hang_seconds": hang_seconds}
     described = {**about(plan), **times, "failed": failed}
     began = time.perf_counter()
@@ -165,6 +169,21 @@ def _check_where(strategy: str, jobs: int | None) -> None:
         raise UsageError(f"jobs must be a whole number, got {jobs!r}; leave it out for one a core")
     if jobs is not None and jobs < 0:
         raise UsageError(f"jobs must be at least 0, got {jobs}; 0 plays everything in the caller")
+
+
+def _jobs_within(budget: CpuBudget, jobs: int | None, native_threads: int) -> int:
+    """Return how many processes compute, each with its native threads: no more than there are cores for."""
+    if jobs is None:
+        return max(1, budget.free // native_threads)
+    most = max(1, budget.total // native_threads)
+    if native_threads == 1 or jobs <= most:  # a number of processes by itself is the user's to choose
+        return jobs
+    reason = (
+        f"jobs is {most} instead of {jobs}: {jobs} jobs of {native_threads} native threads need {jobs * native_threads} "
+        f"cores, and {budget.total} are there"
+    )
+    warnings.warn(FewerWorkers(reason), stacklevel=user_stacklevel())
+    return most
 
 
 def _limits(action_timeout_ms: float | None, overage_ms: float, hang_seconds: float | None) -> TimeLimits:
@@ -293,4 +312,5 @@ def about(plan: Plan) -> dict[str, Any]:
         "episodes": plan.episodes,
         "seed": plan.seed,
         "steps": plan.max_steps,
+        "native_threads": plan.native_threads,
     }

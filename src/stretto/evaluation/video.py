@@ -20,10 +20,9 @@ from stretto.core import SIMULTANEOUS, Action, AgentId
 from stretto.errors import UsageError
 from stretto.evaluation.episode_worker import EpisodeWorkerFactory, episode_workers
 from stretto.evaluation.missions import Mission
-from stretto.evaluation.plan import Facts, Plan, Staging, entries_of, rows
+from stretto.evaluation.plan import Facts, Plan, Staging, entries_of
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.scheduler import Scheduler
-from stretto.policies.actors import PolicyPlan
 from stretto.policies.runners import InPlace
 from stretto.rollout import rollout
 from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws
@@ -63,14 +62,10 @@ def replay(
     # Private generators for all, whether they are needed or not: it is slow anyway to look at everything.
     worlds = LocalWorlds(lambda _: as_agents(env, plan.turns), 1, GLOBAL_GENERATORS)
     try:
-        plans = [
-            PolicyPlan(spec, frozenset(GLOBAL_GENERATORS), rows(facts, i), plan.seed)
-            for i, spec in enumerate(plan.entries[entry].specs)
-        ]
+        plans = plan.policy_plans(entry, facts, guarded=True)
         runner, names = InPlace(plans, worlds.spec, batched=True), worlds.spec.action_names
-        limit = plan.max_steps if plan.max_steps is not None else plan.missions[mission].max_steps
         begun = plan.episode(mission, entry, episode, facts.agents)
-        for (step,) in rollout(worlds, runner, [begun], max_steps=limit):
+        for (step,) in rollout(worlds, runner, [begun], max_steps=plan.steps_of(mission)):
             if step.fault is not None:
                 raise step.fault.error
             assert step.outcome is not None

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from stretto.budget import NativeThreads
 from stretto.core import WorldSpec
 from stretto.errors import PolicyError, PolicyFailed, PolicyLost
 from stretto.policies.actors import Actors, AgentEpisode, Block, Decision, EpisodeKey, PolicyPlan, Question
@@ -226,14 +227,19 @@ class ActorsFactory:
     world: WorldSpec
 
     def __call__(self, port: Port) -> _ActorsService:
-        return _ActorsService(port, Actors(self.plans, self.world))
+        return _ActorsService(port, Actors(self.plans, self.world), self.native_threads)
+
+    @property
+    def native_threads(self) -> int:
+        """With how many a process that has all of these policies computes."""
+        return max(plan.native_threads for plan in self.plans)
 
 
 class _ActorsService:
     """Actors behind a worker's port."""
 
-    def __init__(self, port: Port, actors: Actors) -> None:
-        self._port, self._actors = port, actors
+    def __init__(self, port: Port, actors: Actors, native_threads: int) -> None:
+        self._port, self._actors, self._native = port, actors, NativeThreads(native_threads)
         self._draws = GlobalDraws()
 
     def handle(self, message: Any) -> object:
@@ -246,6 +252,7 @@ class _ActorsService:
             case _Publish(version, weights):
                 self._actors.publish(version, weights)
             case _Begin(agents, under_way):
+                self._native.cap()  # those of libraries, too, that policies have loaded since
                 self._actors.keep(under_way)
                 if self._actors.idle:
                     self._draws = GlobalDraws()
@@ -289,9 +296,11 @@ class Processes:
         self._order = {agent: i for i, agent in enumerate(world.agents)}
         self._here = processes - 1 if takes_part else processes  # the smallest share, because the caller has more to do
         self._actors = Actors(plans, world) if takes_part else None
-        self._supervisor = Supervisor(PROCESS, spin_seconds=SPIN_SECONDS, spins=takes_part)
-        factories = [ActorsFactory(plans, world)] * self._here
-        self._mailboxes = Mailboxes(self._supervisor, factories, _box_bytes(world))
+        factory = ActorsFactory(plans, world)
+        self._supervisor = Supervisor(
+            PROCESS, spin_seconds=SPIN_SECONDS, spins=takes_part, native_threads=factory.native_threads
+        )
+        self._mailboxes = Mailboxes(self._supervisor, [factory] * self._here, _box_bytes(world))
         self._requests: list[Request] = []  # those that were made and not waited for yet
         self._episodes: dict[tuple[EpisodeKey, str], AgentEpisode] = {}
         self._published: _Publish | None = None
