@@ -58,10 +58,11 @@ class AgentEpisode:
 
 
 class Question(NamedTuple):
-    """An agent has to act."""
+    """An agent, which follows the policy with this number, has to act."""
 
     episode: EpisodeKey
     agent: AgentId
+    policy: int
     observation: Observation
 
 
@@ -190,9 +191,9 @@ class Actors:
 
     def act(self, questions: Sequence[Question]) -> list[Decision]:
         """Return what each agent does, asked in this order. Those that follow a policy with `step_batch` are together."""
-        players = [self._players[episode, agent] for episode, agent, _ in questions]
+        players = [self._players[question[:2]] for question in questions]
         if self._one_by_one:
-            return [_act(player, question[2]) for player, question in zip(players, questions, strict=True)]
+            return [_act(player, question[3]) for player, question in zip(players, questions, strict=True)]
         decisions: dict[int, Decision] = {}
         groups: dict[Hashable, list[int]] = {}
         for i, player in enumerate(players):
@@ -207,7 +208,7 @@ class Actors:
                 continue
             for start in range(0, len(group), loaded.rows):
                 chunk = group[start : start + loaded.rows]
-                answers = _act_together(loaded, [players[i] for i in chunk], [questions[i][2] for i in chunk])
+                answers = _act_together(loaded, [players[i] for i in chunk], [questions[i].observation for i in chunk])
                 decisions.update(zip(chunk, answers, strict=True))
         return [decisions[i] for i in range(len(questions))]
 
@@ -241,6 +242,7 @@ class Actors:
             Question(
                 block.episodes[s],
                 block.agents[j],
+                block.policy,
                 map_space(lambda _, part, s=s, j=j: own_copy(part[s][j]), seen, block.observations),
             )
             for s, j in whom
