@@ -5,12 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from stretto.core import SIMULTANEOUS
 from stretto.evaluation.episode_worker import EpisodeWorkerFactory, episode_workers
-from stretto.evaluation.missions import Mission
-from stretto.evaluation.plan import Plan, Staging, entries_of
+from stretto.evaluation.plan import Plan, Staging
 from stretto.evaluation.scheduler import Scheduler
 from stretto.workers.backends import PROCESS, SERIAL
 
@@ -60,20 +57,8 @@ class Verdict:
         return not self.differences
 
 
-def verify(  # noqa: PLR0913  every choice has a name and a default here
-    missions: Sequence[Mission],
-    policies: Sequence[Any],
-    *,
-    episodes: int = 3,
-    steps: int | None = 200,
-    seed: int = 0,
-    mix: bool = False,
-    turns: str = SIMULTANEOUS,
-    ways: Sequence[Way] = WAYS,
-    on_way: Callable[[str], None] = lambda _: None,
-) -> Verdict:
+def verify(plan: Plan, ways: Sequence[Way] = WAYS, on_way: Callable[[str], None] = lambda _: None) -> Verdict:
     """Play all episodes in each way, and compare every observation, action and reward bit by bit."""
-    plan = Plan(tuple(missions), entries_of(policies, mix=mix), episodes, seed, steps, turns)
     first: Scheduler | None = None
     differences = []
     failures: dict[tuple[int, int, int], str] = {}
@@ -86,8 +71,8 @@ def verify(  # noqa: PLR0913  every choice has a name and a default here
                 failures.setdefault(key, f"{where}: {record.failure.message}")
         if first is None:
             first = run
-        elif (told := _parting(first, run)) is not None:
-            differences.append(f"{way}: {told}")
+        elif (difference := _parting(first, run)) is not None:
+            differences.append(f"{way}: {difference}")
     assert first is not None
     total = sum(record.steps for record in first.records.values())
     why = failures[min(failures)] if failures else None
