@@ -230,8 +230,8 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     except OSError as error:
         raise UsageError(f"a mission file must be readable YAML, and {path} is not: {error.strerror}") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        told = " ".join(str(error).split())
-        raise UsageError(f"a mission file must be readable YAML, and {path} is not: {told}") from None
+        reason = " ".join(str(error).split())
+        raise UsageError(f"a mission file must be readable YAML, and {path} is not: {reason}") from None
     if isinstance(content, dict) and "mission" not in content:
         raise UsageError(
             f"a mission file must be a list of entries with the key 'mission', and {path} is a mapping with the keys "

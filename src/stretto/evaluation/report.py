@@ -214,7 +214,7 @@ def _iqm_text(row: LabelSummary | PolicySummary) -> str:
     return short_number(row.iqm) + ("" if row.interval is None else f" {interval_text(row.interval)}")
 
 
-_FIGURES: dict[str, Callable[[LabelSummary], str]] = {
+_FIGURES: dict[str, Callable[[Any], str]] = {
     "n": lambda row: str(row.episodes),
     "reward": lambda row: short_number(row.reward),
     "IQM [95%]": _iqm_text,
@@ -223,11 +223,7 @@ _FIGURES: dict[str, Callable[[LabelSummary], str]] = {
     "late": lambda row: str(row.overdue),
     "failed": lambda row: str(row.failures),
 }
-_FIGURES_OF_POLICIES: dict[str, Callable[[PolicySummary], str]] = {
-    "n": lambda row: str(row.episodes),
-    "reward": lambda row: short_number(row.reward),
-    "IQM [95%]": _iqm_text,
-}
+_ALSO_OF_POLICIES = ("n", "reward", "IQM [95%]")
 _RARE = ("late", "failed")
 _LESS_IMPORTANT = ("steps", "steps/s")
 _NAMES_WIDTH = 24  # of a mission and a policy together: with less they are hard to tell apart
@@ -235,9 +231,7 @@ _NAMES_WIDTH = 24  # of a mission and a policy together: with less they are hard
 
 def _figure(name: str, row: LabelSummary | PolicySummary) -> str:
     """Return the text of a figure; what only a whole mix has stands beside none of its policies."""
-    if isinstance(row, LabelSummary):
-        return _FIGURES[name](row)
-    return _FIGURES_OF_POLICIES[name](row) if name in _FIGURES_OF_POLICIES else ""
+    return _FIGURES[name](row) if isinstance(row, LabelSummary) or name in _ALSO_OF_POLICIES else ""
 
 
 def _mission(row: LabelSummary | PolicySummary) -> str:

@@ -63,7 +63,7 @@ class Scheduler:
                 return []
             looks[pair] = looks.get(pair, 0) + 1
             if not answer.lost or not look.acting:
-                self._broken[pair] = self._told(pair, answer)
+                self._broken[pair] = self._why_unplayable(pair, answer)
                 if strict or isinstance(answer.error, UsageError) or not isinstance(answer.error, Exception):
                     raise self._broken[pair]
                 return []
@@ -78,7 +78,7 @@ class Scheduler:
             self._facts[pair] = Facts((), (frozenset(),) * count, (False,) * count)
         return self._facts
 
-    def _told(self, pair: tuple[int, int], answer: Request) -> BaseException:
+    def _why_unplayable(self, pair: tuple[int, int], answer: Request) -> BaseException:
         """Return why a mission cannot be played by a policy at all."""
         assert answer.error is not None
         if not answer.lost:
@@ -86,9 +86,9 @@ class Scheduler:
         mission, entry = self._plan.missions[pair[0]].name, self._plan.entries[pair[1]].label
         what = f"the process that makes {mission} and loads {entry}"
         message, text = how_lost(what, answer.error, self._staging.limits.hang_seconds)
-        told = WorkerDied(message, Place("looking at what is played"))
-        told.add_note(text)
-        return told
+        died = WorkerDied(message, Place("looking at what is played"))
+        died.add_note(text)
+        return died
 
     def play(self, tasks: Iterable[Task], workers: int | None = None, cores: int = 1) -> None:
         """Play tasks until none is left, on so many workers (default: all), each with so many cores."""
@@ -211,9 +211,9 @@ def _no_result(mission: str, played: Played) -> Trouble | None:
     """Return what is wrong with the rewards of an episode that went well otherwise, if anything is."""
     for agent, total in played.rewards.items():
         if not abs(total) <= LARGEST:  # nor is NaN
-            told = (
+            message = (
                 f"the rewards of an agent must add up to a number from -{LARGEST:g} to {LARGEST:g}, got {total} for {agent} "
                 f"on {mission}; let the world's step return finite rewards"
             )
-            return Trouble(NOT_FINITE, told, "", agent=agent)
+            return Trouble(NOT_FINITE, message, "", agent=agent)
     return None

@@ -90,8 +90,8 @@ class TracedService:
             trace.stop()
             processes: dict[int, list[trace.Span]] = {}
             for name, start, duration, process, thread in log.spans:
-                told = name if process == os.getpid() else _BELOW + name
-                processes.setdefault(process, []).append((told, start, duration, process, thread))
+                shown = name if process == os.getpid() else _BELOW + name
+                processes.setdefault(process, []).append((shown, start, duration, process, thread))
             for spans in processes.values():  # one at a time: the caller names a process by its first span
                 self._port.send(Spans(spans))
 
