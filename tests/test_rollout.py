@@ -6,7 +6,7 @@ import pytest
 
 from stretto.adapters.agents import as_agents
 from stretto.adapters.local import LocalWorlds
-from stretto.evaluation.episodes import play
+from stretto.evaluation.episodes import play_to_end
 from stretto.games.foundry import Foundry
 from stretto.policies.actors import Decision, PolicyPlan
 from stretto.policies.runners import InPlace
@@ -43,7 +43,7 @@ def played(runner, steps, default_action=FORFEIT, **limits):
     worlds = LocalWorlds(lambda _: as_agents(Foundry(2)), 1)
     plan = EpisodePlan(0, 1, {"cog_0": 0, "cog_1": 0})
     run = rollout(worlds, runner, [plan], max_steps=steps, limits=TimeLimits(**limits), default_action=default_action)
-    found = play(worlds, run)
+    found = play_to_end(worlds, run)
     worlds.close()
     return found[0]
 
@@ -120,9 +120,9 @@ def test_episodes_are_the_same_however_many_are_played_in_step(slots):
     def rewards(count):
         worlds = LocalWorlds(lambda _: as_agents(Drift()), count)
         plans = [EpisodePlan(number, 100 + number, {"agent_0": 0}) for number in range(6)]
-        found = play(worlds, rollout(worlds, doing_nothing(worlds), plans, max_steps=20), watch=True)
+        found = play_to_end(worlds, rollout(worlds, doing_nothing(worlds), plans, max_steps=20), watch=True)
         worlds.close()
-        return {number: (one.rewards, one.steps, one.moments) for number, one in found.items()}
+        return {number: (one.rewards, one.steps, one.digests) for number, one in found.items()}
 
     assert rewards(slots) == rewards(3)
 
@@ -137,7 +137,7 @@ class Breaks(CountTo):
 def test_a_world_that_raises_ends_its_own_episode_and_no_other():
     worlds = LocalWorlds(lambda slot: as_agents(Breaks(limit=9 if slot == 1 else 4)), 3)
     plans = [EpisodePlan(number, 1, {"agent_0": 0}) for number in range(3)]
-    found = play(worlds, rollout(worlds, doing_nothing(worlds), plans))
+    found = play_to_end(worlds, rollout(worlds, doing_nothing(worlds), plans))
     worlds.close()
     assert [found[number].trouble and found[number].trouble.kind for number in range(3)] == [None, "ValueError", None]
     assert [found[number].steps for number in (0, 2)] == [4, 4]

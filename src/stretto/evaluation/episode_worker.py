@@ -16,7 +16,7 @@ from stretto.adapters.local import LocalWorlds
 from stretto.budget import CpuBudget, NativeThreads, set_default_budget
 from stretto.core import AgentWorld
 from stretto.errors import Place
-from stretto.evaluation.episodes import Played, play, trouble_of
+from stretto.evaluation.episodes import Played, play_to_end, trouble_of
 from stretto.evaluation.plan import Facts, Plan, Staging, Task
 from stretto.evaluation.tracing import TracedService, traced_runner, traced_world
 from stretto.policies.actors import PolicyPlan
@@ -25,8 +25,7 @@ from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
 from stretto.rollout import FORFEIT, EpisodePlan, rollout
 from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws, PrivateGenerators, SeedTree
-from stretto.workers.base import Backend, Port, Start
-from stretto.workers.supervisor import Supervisor
+from stretto.workers.base import Port, Start
 
 __calls_user_code__ = True
 
@@ -81,14 +80,6 @@ class EpisodeWorkerFactory:
     def __call__(self, port: Port) -> TracedService:
         service = EpisodeService(port, self.plan, self.staging)
         return TracedService(port, service, service.describe)
-
-
-def episode_workers(backend: Backend, factory: EpisodeWorkerFactory, count: int = 1) -> Supervisor:
-    """Return so many workers that play episodes; they are started when they are needed."""
-    supervisor = Supervisor(backend, native_threads=factory.plan.native_threads)
-    for _ in range(count):
-        supervisor.add_seat(factory)
-    return supervisor
 
 
 class EpisodeService:
@@ -239,7 +230,7 @@ class EpisodeService:
             max_steps=plan.steps_of(task.mission),
             loading=self._loading,
         )
-        found = play(
+        found = play_to_end(
             worlds, steps, limit_seconds=limits.end_seconds, watch=self._staging.watch, on_step=self._port.beat
         )
         played = [found[number] for number in task.episodes]

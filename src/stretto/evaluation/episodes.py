@@ -34,7 +34,7 @@ class Trouble:
 class Played:
     """What an episode gave.
 
-    `moments` are there if they were asked for: for each step and agent, digests of what it saw and did, and its reward.
+    `digests` are there if they were asked for: for each step and agent, digests of what it saw and did, and its reward.
     `drawn` are the global generators that policies in other processes drew from, although nobody knew that they would.
     """
 
@@ -45,7 +45,7 @@ class Played:
     world_seconds: float = 0.0
     policy_seconds: float = 0.0
     strategy: str = ""
-    moments: list[dict[AgentId, tuple[int, int, float]]] = field(default_factory=list)
+    digests: list[dict[AgentId, tuple[int, int, float]]] = field(default_factory=list)
     trouble: Trouble | None = None
     drawn: frozenset[str] = frozenset()
 
@@ -78,7 +78,7 @@ class _Tally:
 
     def _keep_digests(self, step: SlotStep, outcome: Outcome) -> None:
         if step.actions:
-            self.played.moments.append(
+            self.played.digests.append(
                 {
                     agent: (self._seen[agent], digest(action), outcome.rewards.get(agent, 0.0))
                     for agent, action in step.actions.items()
@@ -87,7 +87,7 @@ class _Tally:
         self._seen = {agent: digest(outcome.observations[agent]) for agent in outcome.acting}
 
 
-def play(
+def play_to_end(
     worlds: AgentWorlds,
     steps: Iterable[list[SlotStep]],
     *,

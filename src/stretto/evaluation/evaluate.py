@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stretto.budget import CpuBudget, default_budget
 from stretto.core import SIMULTANEOUS
 from stretto.errors import FewerWorkers, RunsHere, UsageError, user_stacklevel
-from stretto.evaluation.episode_worker import EpisodeWorkerFactory, episode_workers
+from stretto.evaluation.episode_worker import EpisodeWorkerFactory
 from stretto.evaluation.journal import Journal
 from stretto.evaluation.missions import Mission, find_missions
 from stretto.evaluation.plan import HANG_SECONDS, Plan, Staging, Task, entries_of
@@ -28,28 +27,6 @@ from stretto.policies.torch_settings import check_device, torch_as_before
 from stretto.rollout import TimeLimits
 from stretto.workers.backends import PROCESS, SERIAL
 from stretto.workers.mail import unsendable
-from stretto.workers.supervisor import Supervisor
-
-
-def _ignore(_: EpisodeRecord) -> None:
-    pass
-
-
-@dataclass(slots=True)
-class _Level:
-    """How many processes play episodes, and how many cores each has for its agents."""
-
-    workers: int
-    cores: int
-
-
-def levels(jobs: int, tasks: int, agents: int, *, parallel_policy: bool) -> _Level:
-    """Split cores between episodes and agents: episodes first, or, with `parallel_policy`, agents first."""
-    if parallel_policy:
-        cores = max(1, min(jobs, agents))
-        return _Level(max(1, min(jobs // cores, tasks)), cores)
-    workers = max(1, min(jobs, tasks))
-    return _Level(workers, max(1, jobs // workers))
 
 
 def evaluate(  # noqa: PLR0913  every choice has a name and a default here
@@ -81,7 +58,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     resume: bool = False,
     trace: str | Path | bool = False,
     on_begin: Callable[[], None] = lambda: None,
-    on_episode: Callable[[EpisodeRecord], None] = _ignore,
+    on_episode: Callable[[EpisodeRecord], None] = lambda _: None,
 ) -> Report:
     """Play every policy on every mission, the same episodes for each, and return records and statistics.
 
@@ -137,7 +114,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     cores = budget or default_budget()
     free = _jobs_within(cores, jobs, native_threads)
     chosen = set(range(episodes)) if only is None else {int(one) for one in only}
-    stage = _staged(plan, staging, free, parallel_policy=parallel_policy)
+    stage = _Stage(staging, _jobs_elsewhere(plan, staging, free), parallel_policy, reverse)
     lease = cores.lease(max(1, free) * native_threads)
     times = {"action_timeout_ms": action_timeout_ms, "overage_ms": overage_ms, "hang_seconds": hang_seconds}
     described = {**about(plan), **times, "failed": failed}
@@ -148,12 +125,13 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         stack.enter_context(traced(path))
         stack.enter_context(torch_as_before())
         on_begin()
-        records = _play_all(plan, stage, journal, chosen, on_episode, reverse=reverse)
+        records = _play_all(plan, stage, journal, chosen, on_episode)
         if journal is not None and journal.finished and not (records.more or records.interrupted):
             journal.finish()
             return Report.load(journal.folder)
         timing = {"seconds": round(time.perf_counter() - began, 3), "processes": records.workers}
-        report = _reported(plan, records.kept, {**described, "timing": timing}, failed)
+        names = {"missions": described["missions"], "labels": described["policies"]}
+        report = Report.of(records.kept, {**described, "timing": timing}, failed=failed, seed=seed, **names)
         if records.interrupted:
             raise EvaluationInterrupted(report)
         if journal is not None:
@@ -212,17 +190,27 @@ class _Stage:
     staging: Staging
     jobs: int
     parallel_policy: bool
-    start: Callable[[int], Supervisor]
+    reverse: bool
+
+    def split(self, tasks: int, agents: int) -> tuple[int, int]:
+        """Return how many processes play episodes, and how many cores each has for its agents.
+
+        Episodes come first, or, with `parallel_policy`, agents.
+        """
+        if self.parallel_policy:
+            cores = max(1, min(self.jobs, agents))
+            return max(1, min(self.jobs // cores, tasks)), cores
+        workers = max(1, min(self.jobs, tasks))
+        return workers, max(1, self.jobs // workers)
 
 
-def _staged(plan: Plan, staging: Staging, jobs: int, *, parallel_policy: bool) -> _Stage:
-    """Choose the workers of a plan: processes, or, if there are to be none or it cannot be sent there, the caller."""
-    factory = EpisodeWorkerFactory(plan, staging)
-    if jobs and (reason := unsendable(factory)) is not None:
-        why = f"everything is played in this process, because not all of it can be sent to others: {reason}"
-        warnings.warn(RunsHere(why), stacklevel=user_stacklevel())
-        jobs = 0
-    return _Stage(staging, jobs, parallel_policy, partial(episode_workers, PROCESS if jobs else SERIAL, factory))
+def _jobs_elsewhere(plan: Plan, staging: Staging, jobs: int) -> int:
+    """Return how many processes play a plan: none if it cannot be sent there, which is said."""
+    if not jobs or (reason := unsendable(EpisodeWorkerFactory(plan, staging))) is None:
+        return jobs
+    why = f"everything is played in this process, because not all of it can be sent to others: {reason}"
+    warnings.warn(RunsHere(why), stacklevel=user_stacklevel())
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +229,6 @@ def _play_all(
     journal: Journal | None,
     chosen: set[int],
     on_episode: Callable[[EpisodeRecord], None],
-    *,
-    reverse: bool,
 ) -> _Kept:
     """Play all of the plan that is chosen and not in the journal yet; return the records of everything."""
     before = {record.key: record for record in journal.records} if journal is not None else {}
@@ -262,28 +248,22 @@ def _play_all(
 
     done = [where for key, where in keys.items() if key in before or where[2] not in chosen]
     run: Scheduler | None = None
-    interrupted, level = False, _Level(1, 1)
+    interrupted, workers = False, 1
     try:
         if len(done) < len(keys):
-            with stage.start(max(1, min(stage.jobs, len(keys) - len(done)))) as supervisor:
-                run = Scheduler(plan, supervisor, keep, stage.staging)
+            most = max(1, min(stage.jobs, len(keys) - len(done)))
+            with Scheduler(plan, stage.staging, PROCESS if stage.jobs else SERIAL, most, keep) as run:
                 facts = run.look(strict=False)
                 tasks = plan.tasks(facts, done)
                 tasks = [Task(t.mission, t.entry, tuple(n for n in t.episodes if n in chosen)) for t in tasks]
-                agents = max(len(one.agents) for one in facts.values())
-                level = levels(stage.jobs, len(tasks), agents, parallel_policy=stage.parallel_policy)
-                run.play(reversed(tasks) if reverse else tasks, level.workers, level.cores)
+                workers, cores = stage.split(len(tasks), max(len(one.agents) for one in facts.values()))
+                run.play(reversed(tasks) if stage.reverse else tasks, workers, cores)
     except KeyboardInterrupt:
         interrupted = True
     found = {record.key: record for record in (run.records.values() if run is not None else ())}
     more = not before.keys() >= found.keys()
     found |= before
-    return _Kept([found[key] for key in keys if key in found], more, interrupted, level.workers)
-
-
-def _reported(plan: Plan, records: Iterable[EpisodeRecord], described: Mapping[str, Any], failed: Failed) -> Report:
-    missions, labels = [mission.name for mission in plan.missions], [entry.label for entry in plan.entries]
-    return Report.of(records, described, failed=failed, seed=plan.seed, missions=missions, labels=labels)
+    return _Kept([found[key] for key in keys if key in found], more, interrupted, workers)
 
 
 def _found(missions: Any, cogs: int | None, variants: Sequence[str], map_seed: int | None) -> tuple[Mission, ...]:

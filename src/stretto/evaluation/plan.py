@@ -116,7 +116,7 @@ class Plan:
             PolicyPlan(
                 spec,
                 frozenset(GLOBAL_GENERATORS) if guarded else facts.draws[i],
-                rows(facts, i),
+                batch_rows(facts, i),
                 self.seed,
                 native_threads=self.native_threads,
             )
@@ -156,7 +156,7 @@ def lockstep(facts: Facts) -> int:
     return max(1, LOCKSTEP_ROWS // len(facts.agents)) if any(facts.batches) else 1
 
 
-def rows(facts: Facts, policy: int) -> int:
+def batch_rows(facts: Facts, policy: int) -> int:
     """Return the rows of each batch of a policy: all its agents in all episodes that are played in step, at most."""
     return min(MOST_ROWS, lockstep(facts) * len(facts.agents)) if facts.batches[policy] else 0
 

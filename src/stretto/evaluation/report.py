@@ -16,8 +16,8 @@ import numpy as np
 from stretto.checkpoint import atomic_write_all
 from stretto.errors import UsageError
 from stretto.evaluation.bootstrap import Interval
-from stretto.evaluation.records import EpisodeRecord
-from stretto.evaluation.statistics import EpisodeKey, Failed, LabelSummary, PolicySummary, Summary, summarize
+from stretto.evaluation.records import EpisodeRecord, RecordKey
+from stretto.evaluation.statistics import Failed, LabelSummary, PolicySummary, Summary, summarize
 
 EPISODES, SUMMARY, TABLE, PAGE = "episodes.jsonl", "summary.json", "episodes.csv", "report.html"
 _GROUPS = ("rewards", "policies", "overdue", "statistics", "timing")  # columns of a table, after all others
@@ -55,7 +55,7 @@ class Report:
         # Through JSON, so that a plan is the same before it is saved and after it was loaded.
         return cls(tuple(records), summary, json.loads(_json(plan)))
 
-    def points(self, values: Mapping[EpisodeKey, float]) -> Iterator[tuple[str, dict[str, list[tuple[int, float]]]]]:
+    def points(self, values: Mapping[RecordKey, float]) -> Iterator[tuple[str, dict[str, list[tuple[int, float]]]]]:
         """Yield each mission with, by label, the numbers of its episodes and their `values`, where they have one."""
         found: dict[str, dict[str, list[tuple[int, float]]]] = {}
         for record in self.records:

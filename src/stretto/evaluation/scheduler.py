@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Self
 
 from stretto.errors import Place, UsageError, WorkerDied, WorldHung
-from stretto.evaluation.episode_worker import LOADING_SECONDS, MARGIN_SECONDS, Look, PlayTask, Ready
+from stretto.evaluation.episode_worker import (
+    LOADING_SECONDS,
+    MARGIN_SECONDS,
+    EpisodeWorkerFactory,
+    Look,
+    PlayTask,
+    Ready,
+)
 from stretto.evaluation.episodes import Played, Trouble, how_lost, trouble_of
 from stretto.evaluation.plan import Facts, Plan, Staging, Task
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord, finite
 from stretto.evaluation.reproduce import reproduce
 from stretto.evaluation.statistics import LARGEST
 from stretto.evaluation.task_queue import TaskQueue
+from stretto.workers.base import Backend
 from stretto.workers.requests import Request
 from stretto.workers.supervisor import Supervisor
 
@@ -24,25 +33,34 @@ NOT_FINITE = "RewardNotFinite"
 
 
 class Scheduler:
-    """A plan being played. Results are kept by key; the order in which they come changes nothing."""
+    """A plan being played by so many workers. Results are kept by key; the order in which they come changes nothing."""
 
     def __init__(
         self,
         plan: Plan,
-        supervisor: Supervisor,
-        on_episode: Callable[[EpisodeRecord], None],
-        staging: Staging | None = None,
+        staging: Staging,
+        backend: Backend,
+        workers: int = 1,
+        on_episode: Callable[[EpisodeRecord], None] = lambda _: None,
     ) -> None:
-        self._plan, self._on_episode = plan, on_episode
-        self._queue = TaskQueue(supervisor, Ready(), LOADING_SECONDS)
-        self._staging = staging or Staging()
+        self._plan, self._staging, self._on_episode = plan, staging, on_episode
+        self._supervisor = Supervisor(backend, native_threads=plan.native_threads)
+        for _ in range(workers):
+            self._supervisor.add_seat(EpisodeWorkerFactory(plan, staging))
+        self._queue = TaskQueue(self._supervisor, Ready(), LOADING_SECONDS)
         self.records: dict[tuple[int, int, int], EpisodeRecord] = {}
-        self.moments: dict[tuple[int, int, int], list[dict[str, tuple[int, int, float]]]] = {}
+        self.digests: dict[tuple[int, int, int], list[dict[str, tuple[int, int, float]]]] = {}
         self._facts: dict[tuple[int, int], Facts] = {}
         self._attempts: dict[Task, int] = {}
         self._apart: set[Task] = set()
         self._broken: dict[tuple[int, int], BaseException] = {}
         self._cores = 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._supervisor.close()
 
     def look(self, *, strict: bool = True) -> dict[tuple[int, int], Facts]:
         """Find out what the plan has to know of its missions and policies.
@@ -203,7 +221,7 @@ class Scheduler:
             },
         )
         self.records[task.mission, task.entry, episode] = record
-        self.moments[task.mission, task.entry, episode] = played.moments
+        self.digests[task.mission, task.entry, episode] = played.digests
         self._on_episode(record)
 
 

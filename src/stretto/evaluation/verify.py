@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stretto.evaluation.episode_worker import EpisodeWorkerFactory, episode_workers
 from stretto.evaluation.plan import Plan, Staging
 from stretto.evaluation.scheduler import Scheduler
 from stretto.workers.backends import PROCESS, SERIAL
@@ -81,9 +80,7 @@ def verify(plan: Plan, ways: Sequence[Way] = WAYS, on_way: Callable[[str], None]
 
 def _run(plan: Plan, way: Way) -> Scheduler:
     staging = Staging(strategy=way.strategy, watch=True)
-    factory = EpisodeWorkerFactory(plan, staging)
-    with episode_workers(PROCESS if way.jobs else SERIAL, factory, max(1, way.jobs)) as supervisor:
-        run = Scheduler(plan, supervisor, lambda _: None, staging)
+    with Scheduler(plan, staging, PROCESS if way.jobs else SERIAL, max(1, way.jobs)) as run:
         tasks = plan.tasks(run.look())
         run.play(reversed(tasks) if way.reverse else tasks, cores=2)
     return run
@@ -93,9 +90,9 @@ def _parting(one: Scheduler, other: Scheduler) -> str | None:
     """Say where two runs part first, and whose doing that seems to be."""
     for key in sorted(one.records):
         a, b = (dataclasses.replace(run.records[key], timing={}) for run in (one, other))
-        moments = list(zip(one.moments[key], other.moments[key], strict=False))
+        steps = list(zip(one.digests[key], other.digests[key], strict=False))
         where = f"{a.mission}, {a.label}, episode {a.episode}"
-        for step, (ours, theirs) in enumerate(moments):
+        for step, (ours, theirs) in enumerate(steps):
             if list(ours) != list(theirs):
                 return f"{where}, step {step}: other agents act: the world is not reproducible"
             for agent in ours:

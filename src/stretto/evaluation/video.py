@@ -19,7 +19,7 @@ from stretto.budget import NativeThreads
 from stretto.checkpoint import atomic_write
 from stretto.core import Action, AgentId
 from stretto.errors import UsageError
-from stretto.evaluation.episode_worker import EpisodeWorkerFactory, episode_workers
+from stretto.evaluation.episode_worker import EpisodeWorkerFactory
 from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import Facts, Plan, Staging
 from stretto.evaluation.records import EpisodeRecord
@@ -28,7 +28,6 @@ from stretto.policies.runners import InPlace
 from stretto.rollout import rollout
 from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws
 from stretto.workers.backends import PROCESS, SERIAL
-from stretto.workers.base import Backend
 from stretto.workers.mail import unsendable
 
 FRAMES_PER_SECOND = 12
@@ -94,7 +93,9 @@ def _picture(worlds: LocalWorlds, shows: bool) -> Any:
 
 def watch_episode(plan: Plan, episode: int, render_mode: str = "ansi") -> Iterator[Moment]:
     """Play one episode of a plan with one mission and one entry, and yield what is seen."""
-    yield from replay(plan, _looked_at(plan, SERIAL)[0, 0], 0, 0, episode, render_mode)
+    with Scheduler(plan, Staging(), SERIAL) as run:
+        facts = run.look()
+    yield from replay(plan, facts[0, 0], 0, 0, episode, render_mode)
 
 
 def films(plan: Plan, records: Sequence[EpisodeRecord], count: int, folder: Path) -> Iterator[Path]:
@@ -103,8 +104,10 @@ def films(plan: Plan, records: Sequence[EpisodeRecord], count: int, folder: Path
     A film ends where its record does. Episodes in which a process died or hung are passed over: they would take this
     process along.
     """
-    # Elsewhere if it can be sent there: a policy may die in its first step.
-    facts = _looked_at(plan, PROCESS if unsendable(EpisodeWorkerFactory(plan, Staging())) is None else SERIAL)
+    # It is looked at elsewhere if it can be sent there: a policy may die in its first step.
+    sendable = unsendable(EpisodeWorkerFactory(plan, Staging())) is None
+    with Scheduler(plan, Staging(), PROCESS if sendable else SERIAL) as run:
+        facts = run.look()
     for mission, entry in plan.pairs():
         pair = plan.missions[mission].name, plan.entries[entry].label
         safe = [r for r in records if r.key[:2] == pair and not (r.failure is not None and r.failure.lost)]
@@ -125,11 +128,6 @@ def _shown(plan: Plan, facts: Facts, which: tuple[int, int, int], steps: int) ->
             shown = list(_until_it_fails(islice(moments, steps + 1)))
         if LATE_IMPORT not in draws.names():
             return shown
-
-
-def _looked_at(plan: Plan, backend: Backend) -> dict[tuple[int, int], Facts]:
-    with episode_workers(backend, EpisodeWorkerFactory(plan, Staging())) as supervisor:
-        return Scheduler(plan, supervisor, lambda _: None).look()
 
 
 def _until_it_fails(moments: Iterator[Moment]) -> Iterator[Moment]:

@@ -202,12 +202,12 @@ def _action(space: spaces.Space[Any], outputs: Floats, rng: np.random.Generator 
     """Return an action; without a generator the best one. Logits with Gumbel noise are largest as their softmax says."""
     used = 0
 
-    def choose(part: spaces.Space[Any]) -> Action:
+    def act_part(part: spaces.Space[Any]) -> Action:
         nonlocal used
         first, used = used, used + _part_width(part)
         return _part_action(part, outputs[first:used], rng, noise)
 
-    return map_space(choose, space)
+    return map_space(act_part, space)
 
 
 def _part_action(space: spaces.Space[Any], outputs: Floats, rng: np.random.Generator | None, noise: float) -> Action:
