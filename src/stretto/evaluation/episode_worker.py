@@ -17,7 +17,7 @@ from stretto.budget import CpuBudget, NativeThreads, set_default_budget
 from stretto.core import AgentWorld
 from stretto.errors import Place
 from stretto.evaluation.episodes import Played, play_to_end, trouble_of
-from stretto.evaluation.plan import Facts, Plan, Staging, Task
+from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task
 from stretto.evaluation.tracing import TracedService, traced_runner, traced_world
 from stretto.policies.actors import PolicyPlan
 from stretto.policies.runners import InPlace, Runner
@@ -75,18 +75,18 @@ class EpisodeWorkerFactory:
     """Builds the service inside a worker."""
 
     plan: Plan
-    staging: Staging
+    settings: PlaySettings
 
     def __call__(self, port: Port) -> TracedService:
-        service = EpisodeService(port, self.plan, self.staging)
+        service = EpisodeService(port, self.plan, self.settings)
         return TracedService(port, service, service.describe)
 
 
 class EpisodeService:
     """Plays tasks of a plan."""
 
-    def __init__(self, port: Port, plan: Plan, staging: Staging) -> None:
-        self._port, self._plan, self._staging = port, plan, staging
+    def __init__(self, port: Port, plan: Plan, settings: PlaySettings) -> None:
+        self._port, self._plan, self._settings = port, plan, settings
         self._worlds: dict[int, dict[int, AgentWorld]] = {}
         self._cores = 1
         self._native = NativeThreads(plan.native_threads)
@@ -216,7 +216,7 @@ class EpisodeService:
         return played
 
     def _play_once(self, task: Task, facts: Facts, *, apart: bool, guarded: bool) -> list[Played]:
-        plan, mission, limits = self._plan, self._plan.missions[task.mission], self._staging.limits
+        plan, mission, limits = self._plan, self._plan.missions[task.mission], self._settings.limits
         with trace.span("load policies"), self._loading():
             runner = self._runner(task, facts, apart=apart, guarded=guarded)
         worlds = self._worlds_of(task.mission, len(task.episodes), _ALL_GENERATORS if guarded else facts.world_draws)
@@ -231,7 +231,7 @@ class EpisodeService:
             loading=self._loading,
         )
         found = play_to_end(
-            worlds, steps, limit_seconds=limits.end_seconds, watch=self._staging.watch, on_step=self._port.beat
+            worlds, steps, limit_seconds=limits.end_seconds, watch=self._settings.watch, on_step=self._port.beat
         )
         played = [found[number] for number in task.episodes]
         for one in played:
@@ -242,8 +242,8 @@ class EpisodeService:
 
     def _how_chosen(self, task: Task, runner: Runner) -> str:
         """Say where agents chose their actions."""
-        own = {spec.strategy or self._staging.strategy for spec in self._plan.entries[task.entry].specs}
-        return str(getattr(runner, "reason", " and ".join(sorted(own))))
+        strategies = set(self._settings.strategies(self._plan.entries[task.entry]))
+        return str(getattr(runner, "reason", " and ".join(sorted(strategies))))
 
     def _worlds_of(self, mission: int, count: int, draws: frozenset[str] | None = frozenset()) -> LocalWorlds:
         """Return a mission's worlds, with private copies of the generators that they draw from (`None`: watched)."""
@@ -270,11 +270,11 @@ class EpisodeService:
         if key not in self._runners:
             self._forget_runners()  # tasks come mission by mission: what is done is not needed again
             spec_of_world = self._worlds_of(task.mission, 1).spec
-            entry, staging = self._plan.entries[task.entry], self._staging
+            entry, settings = self._plan.entries[task.entry], self._settings
             plans = self._plan.policy_plans(task.entry, facts, guarded=guarded)
-            strategies = ["processes" if apart else spec.strategy or staging.strategy for spec in entry.specs]
+            strategies = ["processes"] * len(entry.specs) if apart else settings.strategies(entry)
             # A policy that crashes or exceeds its time must not take the user's program along, nor the other agents.
-            takes_part = self._port.pickles and staging.limits.action_seconds is None and not apart
+            takes_part = self._port.pickles and settings.limits.action_seconds is None and not apart
             cores = min(len(facts.agents), _MOST_APART) if apart else self._cores
             runner = make_runner(plans, spec_of_world, strategies, cores, takes_part=takes_part)
             self._runners[key] = traced_runner(runner)

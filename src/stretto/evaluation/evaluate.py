@@ -16,7 +16,7 @@ from stretto.errors import FewerWorkers, RunsHere, UsageError, user_stacklevel
 from stretto.evaluation.episode_worker import EpisodeWorkerFactory
 from stretto.evaluation.journal import Journal
 from stretto.evaluation.missions import Mission, find_missions
-from stretto.evaluation.plan import HANG_SECONDS, Plan, Staging, Task, entries_of
+from stretto.evaluation.plan import HANG_SECONDS, Plan, PlaySettings, Task, entries_of
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.report import Report
 from stretto.evaluation.scheduler import Scheduler
@@ -101,7 +101,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         EvaluationInterrupted: at Ctrl-C, with the report of what is finished.
     """
     _check_where(strategy, jobs)
-    staging = Staging(strategy, _limits(action_timeout_ms, overage_ms, hang_seconds))
+    settings = PlaySettings(strategy, _limits(action_timeout_ms, overage_ms, hang_seconds))
     if device is not None:
         check_device(device)
     path = trace_path(trace, out)
@@ -114,7 +114,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     cores = budget or default_budget()
     free = _jobs_within(cores, jobs, native_threads)
     chosen = set(range(episodes)) if only is None else {int(one) for one in only}
-    stage = _Stage(staging, _jobs_elsewhere(plan, staging, free), parallel_policy, reverse)
+    execution = _Execution(settings, _jobs_elsewhere(plan, settings, free), parallel_policy, reverse)
     lease = cores.lease(max(1, free) * native_threads)
     times = {"action_timeout_ms": action_timeout_ms, "overage_ms": overage_ms, "hang_seconds": hang_seconds}
     described = {**about(plan), **times, "failed": failed}
@@ -125,7 +125,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         stack.enter_context(traced(path))
         stack.enter_context(torch_as_before())
         on_begin()
-        records = _play_all(plan, stage, journal, chosen, on_episode)
+        records = _play_all(plan, execution, journal, chosen, on_episode)
         if journal is not None and journal.finished and not (records.more or records.interrupted):
             journal.finish()
             return Report.load(journal.folder)
@@ -184,10 +184,10 @@ class EvaluationInterrupted(KeyboardInterrupt):
 
 
 @dataclass(frozen=True, slots=True)
-class _Stage:
+class _Execution:
     """Where a plan is played, and how: `jobs` is how many processes may compute, 0 where all happens in the caller."""
 
-    staging: Staging
+    settings: PlaySettings
     jobs: int
     parallel_policy: bool
     reverse: bool
@@ -204,9 +204,9 @@ class _Stage:
         return workers, max(1, self.jobs // workers)
 
 
-def _jobs_elsewhere(plan: Plan, staging: Staging, jobs: int) -> int:
+def _jobs_elsewhere(plan: Plan, settings: PlaySettings, jobs: int) -> int:
     """Return how many processes play a plan: none if it cannot be sent there, which is said."""
-    if not jobs or (reason := unsendable(EpisodeWorkerFactory(plan, staging))) is None:
+    if not jobs or (reason := unsendable(EpisodeWorkerFactory(plan, settings))) is None:
         return jobs
     why = f"everything is played in this process, because not all of it can be sent to others: {reason}"
     warnings.warn(RunsHere(why), stacklevel=user_stacklevel())
@@ -225,7 +225,7 @@ class _Kept:
 
 def _play_all(
     plan: Plan,
-    stage: _Stage,
+    execution: _Execution,
     journal: Journal | None,
     chosen: set[int],
     on_episode: Callable[[EpisodeRecord], None],
@@ -251,13 +251,13 @@ def _play_all(
     interrupted, workers = False, 1
     try:
         if len(done) < len(keys):
-            most = max(1, min(stage.jobs, len(keys) - len(done)))
-            with Scheduler(plan, stage.staging, PROCESS if stage.jobs else SERIAL, most, keep) as run:
+            most = max(1, min(execution.jobs, len(keys) - len(done)))
+            with Scheduler(plan, execution.settings, PROCESS if execution.jobs else SERIAL, most, keep) as run:
                 facts = run.look(strict=False)
                 tasks = plan.tasks(facts, done)
                 tasks = [Task(t.mission, t.entry, tuple(n for n in t.episodes if n in chosen)) for t in tasks]
-                workers, cores = stage.split(len(tasks), max(len(one.agents) for one in facts.values()))
-                run.play(reversed(tasks) if stage.reverse else tasks, workers, cores)
+                workers, cores = execution.split(len(tasks), max(len(one.agents) for one in facts.values()))
+                run.play(reversed(tasks) if execution.reverse else tasks, workers, cores)
     except KeyboardInterrupt:
         interrupted = True
     found = {record.key: record for record in (run.records.values() if run is not None else ())}

@@ -43,12 +43,16 @@ def entries_of(policies: Sequence[Any], *, mix: bool) -> tuple[Entry, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Staging:
+class PlaySettings:
     """How a worker computes what a plan says: but for limits of time that strike, this never changes a result."""
 
     strategy: str = "sequential"
     limits: TimeLimits = _USUAL_LIMITS
     watch: bool = False
+
+    def strategies(self, entry: Entry) -> list[str]:
+        """Return where the agents of each policy choose: as the policy has it, or else as all do."""
+        return [spec.strategy or self.strategy for spec in entry.specs]
 
 
 @dataclass(frozen=True, slots=True)

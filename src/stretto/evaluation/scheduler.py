@@ -16,7 +16,7 @@ from stretto.evaluation.episode_worker import (
     Ready,
 )
 from stretto.evaluation.episodes import Played, Trouble, how_lost, trouble_of
-from stretto.evaluation.plan import Facts, Plan, Staging, Task
+from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord, finite
 from stretto.evaluation.reproduce import reproduce
 from stretto.evaluation.statistics import LARGEST
@@ -38,15 +38,15 @@ class Scheduler:
     def __init__(
         self,
         plan: Plan,
-        staging: Staging,
+        settings: PlaySettings,
         backend: Backend,
         workers: int = 1,
         on_episode: Callable[[EpisodeRecord], None] = lambda _: None,
     ) -> None:
-        self._plan, self._staging, self._on_episode = plan, staging, on_episode
+        self._plan, self._settings, self._on_episode = plan, settings, on_episode
         self._supervisor = Supervisor(backend, native_threads=plan.native_threads)
         for _ in range(workers):
-            self._supervisor.add_seat(EpisodeWorkerFactory(plan, staging))
+            self._supervisor.add_seat(EpisodeWorkerFactory(plan, settings))
         self._queue = TaskQueue(self._supervisor, Ready(), LOADING_SECONDS)
         self.records: dict[tuple[int, int, int], EpisodeRecord] = {}
         self.digests: dict[tuple[int, int, int], list[dict[str, tuple[int, int, float]]]] = {}
@@ -72,7 +72,7 @@ class Scheduler:
         looks: dict[tuple[int, int], int] = {}
 
         def message(look: Look) -> tuple[object, str, float | None]:
-            return look, "looking", self._staging.limits.silence_seconds(1)
+            return look, "looking", self._settings.limits.silence_seconds(1)
 
         def take(look: Look, answer: Request) -> list[Look]:
             pair = look.mission, look.entry
@@ -103,7 +103,7 @@ class Scheduler:
             return answer.error
         mission, entry = self._plan.missions[pair[0]].name, self._plan.entries[pair[1]].label
         what = f"the process that makes {mission} and loads {entry}"
-        message, text = how_lost(what, answer.error, self._staging.limits.hang_seconds)
+        message, text = how_lost(what, answer.error, self._settings.limits.hang_seconds)
         died = WorkerDied(message, Place("looking at what is played"))
         died.add_note(text)
         return died
@@ -139,9 +139,9 @@ class Scheduler:
     def _limit(self, task: Task) -> float | None:
         """Return for how long a worker may be silent while it plays a task."""
         agents = len(self._facts[task.mission, task.entry].agents) * len(task.episodes)
-        limit = self._staging.limits.silence_seconds(agents)
-        own = {spec.strategy or self._staging.strategy for spec in self._plan.entries[task.entry].specs}
-        below = task in self._apart or own & {"processes", "adaptive"}
+        limit = self._settings.limits.silence_seconds(agents)
+        strategies = self._settings.strategies(self._plan.entries[task.entry])
+        below = task in self._apart or "processes" in strategies or "adaptive" in strategies
         return limit if limit is None or not below else limit + MARGIN_SECONDS
 
     def _take(self, task: Task, answer: Request) -> list[Task]:
@@ -199,7 +199,7 @@ class Scheduler:
                 agent=trouble.agent,
                 step=trouble.step,
                 traceback=trouble.traceback,
-                reproduce=reproduce(plan, self._staging.limits, mission, entry, episode, apart=trouble.lost),
+                reproduce=reproduce(plan, self._settings.limits, mission, entry, episode, apart=trouble.lost),
             )
         record = EpisodeRecord(
             mission=mission.name,

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stretto.evaluation.plan import Plan, Staging
+from stretto.evaluation.plan import Plan, PlaySettings
 from stretto.evaluation.scheduler import Scheduler
 from stretto.workers.backends import PROCESS, SERIAL
 
@@ -79,8 +79,8 @@ def verify(plan: Plan, ways: Sequence[Way] = WAYS, on_way: Callable[[str], None]
 
 
 def _run(plan: Plan, way: Way) -> Scheduler:
-    staging = Staging(strategy=way.strategy, watch=True)
-    with Scheduler(plan, staging, PROCESS if way.jobs else SERIAL, max(1, way.jobs)) as run:
+    settings = PlaySettings(strategy=way.strategy, watch=True)
+    with Scheduler(plan, settings, PROCESS if way.jobs else SERIAL, max(1, way.jobs)) as run:
         tasks = plan.tasks(run.look())
         run.play(reversed(tasks) if way.reverse else tasks, cores=2)
     return run

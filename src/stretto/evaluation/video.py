@@ -21,7 +21,7 @@ from stretto.core import Action, AgentId
 from stretto.errors import UsageError
 from stretto.evaluation.episode_worker import EpisodeWorkerFactory
 from stretto.evaluation.missions import Mission
-from stretto.evaluation.plan import Facts, Plan, Staging
+from stretto.evaluation.plan import Facts, Plan, PlaySettings
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.scheduler import Scheduler
 from stretto.policies.runners import InPlace
@@ -93,7 +93,7 @@ def _picture(worlds: LocalWorlds, shows: bool) -> Any:
 
 def watch_episode(plan: Plan, episode: int, render_mode: str = "ansi") -> Iterator[Moment]:
     """Play one episode of a plan with one mission and one entry, and yield what is seen."""
-    with Scheduler(plan, Staging(), SERIAL) as run:
+    with Scheduler(plan, PlaySettings(), SERIAL) as run:
         facts = run.look()
     yield from replay(plan, facts[0, 0], 0, 0, episode, render_mode)
 
@@ -105,8 +105,8 @@ def films(plan: Plan, records: Sequence[EpisodeRecord], count: int, folder: Path
     process along.
     """
     # It is looked at elsewhere if it can be sent there: a policy may die in its first step.
-    sendable = unsendable(EpisodeWorkerFactory(plan, Staging())) is None
-    with Scheduler(plan, Staging(), PROCESS if sendable else SERIAL) as run:
+    sendable = unsendable(EpisodeWorkerFactory(plan, PlaySettings())) is None
+    with Scheduler(plan, PlaySettings(), PROCESS if sendable else SERIAL) as run:
         facts = run.look()
     for mission, entry in plan.pairs():
         pair = plan.missions[mission].name, plan.entries[entry].label

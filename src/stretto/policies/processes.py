@@ -134,7 +134,7 @@ class Processes:
         self._processes, self._plans = processes, plans
         self._order = {agent: i for i, agent in enumerate(world.agents)}
         self._here = processes - 1 if takes_part else processes  # the smallest share, because the caller has more to do
-        self._actors = Actors(plans, world) if takes_part else None
+        self._actors = Actors(plans if takes_part else (), world)
         factory = ActorsFactory(plans, world)
         self._supervisor = Supervisor(
             PROCESS, spin_seconds=SPIN_SECONDS, spins=takes_part, native_threads=factory.native_threads
@@ -157,14 +157,10 @@ class Processes:
                 self._requests.append(self._supervisor.ask(seat, begin_there, "beginning an episode", BEGIN_SECONDS))
                 self._update(seat)  # after it: only now is a new worker there, if it is one
 
-        def begin() -> None:
-            if self._actors is not None:
-                self._actors.begin([agents[i] for i in self._shares[-1]])
-
-        self._together(begin)
+        self._together(lambda: self._actors.begin([agents[i] for i in self._shares[-1]]))
 
     def publish(self, version: int, weights: Weights) -> None:
-        if self._actors is not None:
+        if self._here < self._processes:
             self._actors.publish(version, weights)
         self._published = _Publish(version, weights)
         for seat in self._supervisor.seats:
@@ -184,7 +180,6 @@ class Processes:
         first = block.agents[np.argwhere(block.acting)[0][1]]
         home = self._home(first, block.policy)
         if home == self._here:
-            assert self._actors is not None
             return self._actors.act_block(block)
         self._whom, self._shares = [(first, block.policy)], [[] for _ in range(self._here + 1)]
         self._shares[home] = [0]
@@ -237,9 +232,8 @@ class Processes:
         found: dict[int, Decision] = {}
 
         def act() -> None:
-            if self._actors is not None:
-                for i in self._shares[-1]:
-                    (found[i],) = self._actors.act([self._questions[i]])
+            for i in self._shares[-1]:
+                (found[i],) = self._actors.act([self._questions[i]])
 
         for request in self._together(act):
             for i, decision in zip(self._shares[request.seat.index], request.value, strict=True):
@@ -282,8 +276,7 @@ class Processes:
         return blamed
 
     def end(self, episode: EpisodeKey) -> frozenset[str]:
-        if self._actors is not None:
-            self._actors.end(episode)
+        self._actors.end(episode)
         self._under_way.discard(episode)
         self._abandon()  # those that were asked and never heard
         supervisor = self._supervisor
