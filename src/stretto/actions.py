@@ -28,8 +28,7 @@ class ActionGate:
     def __init__(self, layout: SpaceLayout) -> None:
         self._layout = layout
         self._rules = [_rule(leaf) for leaf in layout.fixed]
-        leaves = layout.leaves
-        self._only = leaves[0] if len(leaves) == 1 and leaves[0].fixed and not leaves[0].path else None
+        self._only = layout.only
         self._shape: tuple[int, ...] | None = None  # of the last batch that was right
 
     def admit(self, actions: Any, slots: Sequence[int]) -> list[Any]:
