@@ -16,7 +16,7 @@ from stretto.adapters.local import LocalWorlds
 from stretto.budget import CpuBudget, NativeThreads, set_default_budget
 from stretto.core import AgentWorld
 from stretto.errors import Place
-from stretto.evaluation.episodes import Played, play_to_end, trouble_of
+from stretto.evaluation.episodes import Played, failure_of, play_to_end
 from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task
 from stretto.evaluation.tracing import TracedService, traced_runner, traced_world
 from stretto.policies.actors import PolicyPlan
@@ -195,7 +195,7 @@ class EpisodeService:
             self._forget_runners()  # which may still be in the middle of something
             if len(task.episodes) > 1:
                 raise  # each of them is played again by itself
-            return [Played(trouble=trouble_of(error))]
+            return [Played(failure=failure_of(error))]
 
     def _play_together(self, task: Task, facts: Facts, *, apart: bool) -> list[Played]:
         """Play a task. If anything draws from global generators of which that was not known, play it again, guarded.
@@ -231,12 +231,17 @@ class EpisodeService:
             loading=self._loading,
         )
         found = play_to_end(
-            worlds, steps, limit_seconds=limits.end_seconds, watch=self._settings.watch, on_step=self._port.beat
+            worlds,
+            steps,
+            [spec.name for spec in plan.entries[task.entry].specs],
+            limit_seconds=limits.end_seconds,
+            watch=self._settings.watch,
+            on_step=self._port.beat,
         )
         played = [found[number] for number in task.episodes]
         for one in played:
             one.strategy = self._how_chosen(task, runner)
-        if any(one.trouble is not None for one in played):
+        if any(one.failure is not None for one in played):
             self._forget_worlds(task.mission)  # nobody knows what state they are in
         return played
 

@@ -26,11 +26,11 @@ class EpisodeFailure:
 
     kind: str
     message: str
-    policy: str | None
-    agent: AgentId | None
-    step: int | None
-    traceback: str
-    reproduce: str
+    policy: str | None = None
+    agent: AgentId | None = None
+    step: int | None = None
+    traceback: str = ""
+    reproduce: str = ""
 
     @property
     def lost(self) -> bool:

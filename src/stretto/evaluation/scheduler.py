@@ -15,7 +15,7 @@ from stretto.evaluation.episode_worker import (
     PlayTask,
     Ready,
 )
-from stretto.evaluation.episodes import Played, Trouble, how_lost, trouble_of
+from stretto.evaluation.episodes import Played, failure_of, how_lost
 from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord, finite
 from stretto.evaluation.reproduce import reproduce
@@ -115,21 +115,19 @@ class Scheduler:
         for task in tasks:
             if (task.mission, task.entry) in self._broken:
                 for episode in task.episodes:
-                    self._keep(task, episode, Played(trouble=self._why_broken(task)))
+                    self._keep(task, episode, Played(failure=self._why_broken(task)))
             else:
                 playable.append(task)
         self._queue.do(playable, self._message, self._take, workers)
 
-    def _why_broken(self, task: Task) -> Trouble:
+    def _why_broken(self, task: Task) -> EpisodeFailure:
         """Say why a mission cannot be played with a policy; the world it is that fails if it fails with all of them."""
         error = self._broken[task.mission, task.entry]
         names = f"{self._plan.missions[task.mission].name} with {self._plan.entries[task.entry].label}"
-        trouble = trouble_of(error)
-        trouble.message = f"{names} cannot be played: {trouble.message.partition(chr(10))[0]}"
+        failure, specs = failure_of(error), self._plan.entries[task.entry].specs
+        message = f"{names} cannot be played: {failure.message.partition(chr(10))[0]}"
         everybody = all((task.mission, entry) in self._broken for entry in range(len(self._plan.entries)))
-        alone = len(self._plan.entries[task.entry].specs) == 1
-        trouble.policy = 0 if alone and not everybody else trouble.policy
-        return trouble
+        return replace(failure, message=message, policy=specs[0].name if len(specs) == 1 and not everybody else None)
 
     def _message(self, task: Task) -> tuple[object, str, float | None]:
         self._attempts[task] = self._attempts.get(task, 0) + 1
@@ -152,19 +150,19 @@ class Scheduler:
             return [Task(task.mission, task.entry, (episode,)) for episode in task.episodes]
         error = answer.error
         if not answer.lost:
-            self._keep(task, task.episodes[0], Played(trouble=trouble_of(error)))
+            self._keep(task, task.episodes[0], Played(failure=failure_of(error)))
             return []
         # Policies that run elsewhere are told by themselves: then it was the world.
         what = "the world's process" if task in self._apart else "the process of the world and its policies"
         message, text = how_lost(what, error, self._limit(task))
-        return self._lost(task, Played(trouble=Trouble(type(error).__name__, message, text, lost=True)))
+        return self._lost(task, Played(failure=EpisodeFailure(type(error).__name__, message, traceback=text)))
 
     def _take_played(self, task: Task, results: Sequence[Played]) -> list[Task]:
-        if len(task.episodes) == 1 and results[0].trouble is not None and results[0].trouble.lost:
+        if len(task.episodes) == 1 and _is_lost(results[0]):
             return self._lost(task, results[0])
         again = []
         for episode, played in zip(task.episodes, results, strict=True):
-            if played.trouble is not None and played.trouble.lost:  # the last one left of those played in step
+            if _is_lost(played):  # the last one left of those played in step
                 again.append(Task(task.mission, task.entry, (episode,)))
             else:
                 self._keep(task, episode, played)
@@ -175,13 +173,13 @@ class Scheduler:
 
         The last attempt, and any after a hang, has the policies in processes of their own: these say whose it was.
         """
-        assert played.trouble is not None
+        assert played.failure is not None
         tried = self._attempts[task]
         if tried < ATTEMPTS:
-            if tried == ATTEMPTS - 1 or played.trouble.kind == WorldHung.__name__:
+            if tried == ATTEMPTS - 1 or played.failure.kind == WorldHung.__name__:
                 self._apart.add(task)
             return [task]
-        played.trouble.message += f" (tried {ATTEMPTS} times)"
+        played.failure = replace(played.failure, message=f"{played.failure.message} (tried {ATTEMPTS} times)")
         self._keep(task, task.episodes[0], played)
         return []
 
@@ -189,18 +187,12 @@ class Scheduler:
         plan, entry = self._plan, self._plan.entries[task.entry]
         begun = plan.episode(task.mission, task.entry, episode, self._facts[task.mission, task.entry].agents)
         mission = plan.missions[task.mission]
-        failure = None
-        trouble = played.trouble or _no_result(mission.name, played)
-        if trouble is not None:
-            failure = EpisodeFailure(
-                kind=trouble.kind,
-                message=trouble.message,
-                policy=None if trouble.policy is None else entry.specs[trouble.policy].name,
-                agent=trouble.agent,
-                step=trouble.step,
-                traceback=trouble.traceback,
-                reproduce=reproduce(plan, self._settings.limits, mission, entry, episode, apart=trouble.lost),
-            )
+        failure = played.failure or _no_result(mission.name, played)
+        if failure is not None:
+            # What dies while it is made is told as such: no episode of it was ever played in a process of its own.
+            apart = failure.lost and (task.mission, task.entry) not in self._broken
+            again = reproduce(plan, self._settings.limits, mission, entry, episode, apart=apart)
+            failure = replace(failure, reproduce=again)
         record = EpisodeRecord(
             mission=mission.name,
             label=entry.label,
@@ -225,7 +217,11 @@ class Scheduler:
         self._on_episode(record)
 
 
-def _no_result(mission: str, played: Played) -> Trouble | None:
+def _is_lost(played: Played) -> bool:
+    return played.failure is not None and played.failure.lost
+
+
+def _no_result(mission: str, played: Played) -> EpisodeFailure | None:
     """Return what is wrong with the rewards of an episode that went well otherwise, if anything is."""
     for agent, total in played.rewards.items():
         if not abs(total) <= LARGEST:  # nor is NaN
@@ -233,5 +229,5 @@ def _no_result(mission: str, played: Played) -> Trouble | None:
                 f"the rewards of an agent must add up to a number from -{LARGEST:g} to {LARGEST:g}, got {total} for {agent} "
                 f"on {mission}; let the world's step return finite rewards"
             )
-            return Trouble(NOT_FINITE, message, "", agent=agent)
+            return EpisodeFailure(NOT_FINITE, message, agent=agent)
     return None
