@@ -40,11 +40,11 @@ class TwoAgents:
         return dict.fromkeys(self.agents, np.zeros(2)), {}
 
     def step(self, actions):
-        told = dict.fromkeys(actions, np.zeros(2))
+        seen = dict.fromkeys(actions, np.zeros(2))
         rewards = {agent: float(action) for agent, action in actions.items()}
         flags = dict.fromkeys(actions, True)
         self.agents = []
-        return told, rewards, flags, dict(flags), {agent: {} for agent in actions}
+        return seen, rewards, flags, dict(flags), {agent: {} for agent in actions}
 
     def statistics(self):
         return {"native_threads": native_threads()}

@@ -133,7 +133,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         state,
         autoreset_mode=mode,
         episode_seeds=episode_seeds,
-        lease=budget.lease(chosen.workers),
+        lease=budget.lease(chosen.workers * native_threads),
     )
     present = VectorEnv if built.agents is None else MultiAgentVectorEnv
     return present(engine, built, mode, copy=copy, choice=chosen.reason)
