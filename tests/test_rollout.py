@@ -120,7 +120,9 @@ def test_episodes_are_the_same_however_many_are_played_in_step(slots):
     def rewards(count):
         worlds = LocalWorlds(lambda _: as_agents(Drift()), count)
         plans = [EpisodePlan(number, 100 + number, {"agent_0": 0}) for number in range(6)]
-        found = play_to_end(worlds, rollout(worlds, doing_nothing(worlds), plans, max_steps=20), ["noop"], watch=True)
+        found = play_to_end(
+            worlds, rollout(worlds, doing_nothing(worlds), plans, max_steps=20), ["noop"], keep_digests=True
+        )
         worlds.close()
         return {number: (one.rewards, one.steps, one.digests) for number, one in found.items()}
 

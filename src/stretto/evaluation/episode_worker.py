@@ -235,7 +235,7 @@ class EpisodeService:
             steps,
             [spec.name for spec in plan.entries[task.entry].specs],
             limit_seconds=limits.end_seconds,
-            watch=self._settings.watch,
+            keep_digests=self._settings.keep_digests,
             on_step=self._port.beat,
         )
         played = [found[number] for number in task.episodes]

@@ -41,8 +41,8 @@ class Played:
 class _Tally:
     """Adds up the steps of one episode."""
 
-    def __init__(self, watch: bool, names: Sequence[str]) -> None:
-        self.played, self._watch, self._names = Played(), watch, names
+    def __init__(self, keep_digests: bool, names: Sequence[str]) -> None:
+        self.played, self._keeps_digests, self._names = Played(), keep_digests, names
         self._seen: dict[AgentId, int] = {}
 
     def add(self, step: SlotStep, limit_seconds: float | None) -> None:
@@ -60,11 +60,11 @@ class _Tally:
                 played.rewards = dict.fromkeys(outcome.acting, 0.0)
             for agent, reward in outcome.rewards.items():
                 played.rewards[agent] = played.rewards.get(agent, 0.0) + reward
-            if self._watch:
-                self._keep_digests(step, outcome)
+            if self._keeps_digests:
+                self._add_digests(step, outcome)
         played.drawn |= step.drawn
 
-    def _keep_digests(self, step: SlotStep, outcome: Outcome) -> None:
+    def _add_digests(self, step: SlotStep, outcome: Outcome) -> None:
         if step.actions:
             self.played.digests.append(
                 {
@@ -81,18 +81,18 @@ def play_to_end(
     names: Sequence[str],
     *,
     limit_seconds: float | None = None,
-    watch: bool = False,
+    keep_digests: bool = False,
     on_step: Callable[[], None] = lambda: None,
 ) -> dict[int, Played]:
     """Play a rollout to its end; return what each episode gave, by its number. `names` are those of the policies.
 
-    With `watch`, digests of every step are kept. `on_step` is called after each step of all. `limit_seconds` is how long
-    a policy may take before its process is ended.
+    With `keep_digests` there are digests of every step. `on_step` is called after each step of all. `limit_seconds` is how
+    long a policy may take before its process is ended.
     """
     tallies: dict[int, _Tally] = {}
     for together in steps:
         for step in together:
-            tally = tallies.setdefault(step.plan.episode, _Tally(watch, names))
+            tally = tallies.setdefault(step.plan.episode, _Tally(keep_digests, names))
             tally.add(step, limit_seconds)
             if step.over and step.fault is None:
                 try:

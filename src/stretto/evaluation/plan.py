@@ -48,7 +48,7 @@ class PlaySettings:
 
     strategy: str = "sequential"
     limits: TimeLimits = _USUAL_LIMITS
-    watch: bool = False
+    keep_digests: bool = False
 
     def strategies(self, entry: Entry) -> list[str]:
         """Return where the agents of each policy choose: as the policy has it, or else as all do."""

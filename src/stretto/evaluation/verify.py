@@ -79,7 +79,7 @@ def verify(plan: Plan, ways: Sequence[Way] = WAYS, on_way: Callable[[str], None]
 
 
 def _run(plan: Plan, way: Way) -> Scheduler:
-    settings = PlaySettings(strategy=way.strategy, watch=True)
+    settings = PlaySettings(strategy=way.strategy, keep_digests=True)
     with Scheduler(plan, settings, PROCESS if way.jobs else SERIAL, max(1, way.jobs)) as run:
         tasks = plan.tasks(run.look())
         run.play(reversed(tasks) if way.reverse else tasks, cores=2)
