@@ -189,20 +189,23 @@ class Actors:
             if player.guard is not None:
                 self._loaded[player.who.policy].drawn |= player.guard.drawn
 
+    def groups(self, questions: Sequence[Question]) -> list[list[int]]:
+        """Return which questions are answered in one call, by their places: those for a policy with `step_batch`."""
+        groups: dict[Hashable, list[int]] = {}
+        for i, (episode, agent, policy, _) in enumerate(questions):
+            # One that draws from global generators acts for one agent at a time: they are that agent's then.
+            together = self._loaded[policy].rows and self._players[episode, agent].guard is None
+            groups.setdefault(("batch", policy) if together else i, []).append(i)
+        return list(groups.values())
+
     def act(self, questions: Sequence[Question]) -> list[Decision]:
         """Return what each agent does, asked in this order. Those that follow a policy with `step_batch` are together."""
         players = [self._players[question[:2]] for question in questions]
         if self._one_by_one:
             return [_act(player, question[3]) for player, question in zip(players, questions, strict=True)]
         decisions: dict[int, Decision] = {}
-        groups: dict[Hashable, list[int]] = {}
-        for i, player in enumerate(players):
-            loaded = self._loaded[player.who.policy]
-            # One that draws from global generators acts for one agent at a time: they are that agent's then.
-            together = loaded.rows and player.guard is None
-            groups.setdefault(("batch", player.who.policy) if together else i, []).append(i)
-        for group in groups.values():
-            loaded = self._loaded[players[group[0]].who.policy]
+        for group in self.groups(questions):
+            loaded = self._loaded[questions[group[0]].policy]
             if not loaded.rows:
                 decisions[group[0]] = _act(players[group[0]], questions[group[0]].observation)
                 continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
@@ -84,19 +84,14 @@ class Threads(InPlace):
 
     def __init__(self, plans: Sequence[PolicyPlan], world: WorldSpec, *, threads: int) -> None:
         super().__init__(plans, world, batched=True)
-        self._rows = [plan.rows for plan in plans]
         self._threads = _DaemonThreads(threads)
         self._pending: list[tuple[list[int], Future[list[Decision]]]] = []
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions
-        groups: dict[Hashable, list[int]] = {}
-        for i, question in enumerate(questions):
-            together = ("batch", question.policy) if self._rows[question.policy] else i
-            groups.setdefault(together, []).append(i)
         self._pending = [
             (group, self._threads.submit(partial(self._actors.act, [questions[i] for i in group])))
-            for group in groups.values()
+            for group in self._actors.groups(questions)
         ]
 
     def replies(self) -> list[Decision]:
