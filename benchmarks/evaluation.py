@@ -25,7 +25,7 @@ from machine import describe
 
 from stretto.core import AgentPolicy, MultiAgentPolicy, WorldSpec
 from stretto.evaluation.evaluate import evaluate
-from stretto.policies.actors import PolicyPlan, Question, Role
+from stretto.policies.actors import AgentEpisode, PolicyPlan, Question
 from stretto.policies.runners import Runner
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import Adaptive, make_runner
@@ -91,10 +91,10 @@ class Steps:
             self.runner.end(self._episode)
         self._episode += 1
         tree = SeedTree(self._episode)
-        self.runner.begin([Role(self._episode, agent, 0, tree.child(agent)) for agent in self._world.agents])
+        self.runner.begin([AgentEpisode(self._episode, agent, 0, tree.child(agent)) for agent in self._world.agents])
 
     def step(self) -> None:
-        self.runner.ask([Question(self._episode, agent, seen) for agent, seen in self._seen.items()])
+        self.runner.ask([Question(self._episode, agent, 0, seen) for agent, seen in self._seen.items()])
         self.runner.replies()
 
 

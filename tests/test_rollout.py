@@ -6,7 +6,7 @@ import pytest
 
 from stretto.adapters.agents import as_agents
 from stretto.adapters.local import LocalWorlds
-from stretto.evaluation.episodes import play
+from stretto.evaluation.episodes import play_to_end
 from stretto.games.foundry import Foundry
 from stretto.policies.actors import Decision, PolicyPlan
 from stretto.policies.runners import InPlace
@@ -43,7 +43,7 @@ def played(runner, steps, default_action=FORFEIT, **limits):
     worlds = LocalWorlds(lambda _: as_agents(Foundry(2)), 1)
     plan = EpisodePlan(0, 1, {"cog_0": 0, "cog_1": 0})
     run = rollout(worlds, runner, [plan], max_steps=steps, limits=TimeLimits(**limits), default_action=default_action)
-    found = play(worlds, run)
+    found = play_to_end(worlds, run, ["clocked"])
     worlds.close()
     return found[0]
 
@@ -53,7 +53,7 @@ def test_each_agent_has_a_bank_of_its_own_and_pays_only_what_exceeds_its_time():
     runner = Clocked((2, 1), (1, 1), (3, 3), (1, 1), (1.5, 2))
     one = played(runner, 5, action_seconds=1.0, overage_seconds=3.0, default_action=0)
     assert one.overdue == {"cog_0": 1}
-    assert (one.steps, one.trouble) == (5, None)
+    assert (one.steps, one.failure) == (5, None)
 
 
 def test_once_the_bank_is_empty_every_late_step_counts():
@@ -65,7 +65,7 @@ def test_once_the_bank_is_empty_every_late_step_counts():
 def test_without_a_default_action_the_first_late_step_ends_the_episode():
     one = played(Clocked((1, 1), (1, 1.5)), 5, action_seconds=1.0)
     assert one.overdue == {"cog_1": 1}
-    assert (one.trouble.kind, one.trouble.agent, one.trouble.step, one.trouble.lost) == (
+    assert (one.failure.kind, one.failure.agent, one.failure.step, one.failure.lost) == (
         "PolicyOverdue",
         "cog_1",
         1,
@@ -120,9 +120,11 @@ def test_episodes_are_the_same_however_many_are_played_in_step(slots):
     def rewards(count):
         worlds = LocalWorlds(lambda _: as_agents(Drift()), count)
         plans = [EpisodePlan(number, 100 + number, {"agent_0": 0}) for number in range(6)]
-        found = play(worlds, rollout(worlds, doing_nothing(worlds), plans, max_steps=20), watch=True)
+        found = play_to_end(
+            worlds, rollout(worlds, doing_nothing(worlds), plans, max_steps=20), ["noop"], keep_digests=True
+        )
         worlds.close()
-        return {number: (one.rewards, one.steps, one.moments) for number, one in found.items()}
+        return {number: (one.rewards, one.steps, one.digests) for number, one in found.items()}
 
     assert rewards(slots) == rewards(3)
 
@@ -137,9 +139,9 @@ class Breaks(CountTo):
 def test_a_world_that_raises_ends_its_own_episode_and_no_other():
     worlds = LocalWorlds(lambda slot: as_agents(Breaks(limit=9 if slot == 1 else 4)), 3)
     plans = [EpisodePlan(number, 1, {"agent_0": 0}) for number in range(3)]
-    found = play(worlds, rollout(worlds, doing_nothing(worlds), plans))
+    found = play_to_end(worlds, rollout(worlds, doing_nothing(worlds), plans), ["noop"])
     worlds.close()
-    assert [found[number].trouble and found[number].trouble.kind for number in range(3)] == [None, "ValueError", None]
+    assert [found[number].failure and found[number].failure.kind for number in range(3)] == [None, "ValueError", None]
     assert [found[number].steps for number in (0, 2)] == [4, 4]
 
 

@@ -28,8 +28,7 @@ class ActionGate:
     def __init__(self, layout: SpaceLayout) -> None:
         self._layout = layout
         self._rules = [_rule(leaf) for leaf in layout.fixed]
-        leaves = layout.leaves
-        self._only = leaves[0] if len(leaves) == 1 and leaves[0].fixed and not leaves[0].path else None
+        self._only = layout.only
         self._shape: tuple[int, ...] | None = None  # of the last batch that was right
 
     def admit(self, actions: Any, slots: Sequence[int]) -> list[Any]:
@@ -95,35 +94,26 @@ def _rule(leaf: Leaf) -> Rule:
             return _in_range(leaf, int(space.start), int(space.n)) if leaf.dtype == np.int64 else _contains(leaf)
         case spaces.MultiDiscrete() if leaf.dtype == np.int64:
             starts, counts = np.asarray(space.start, np.int64), np.asarray(space.nvec, np.uint64)
-
-            def each_in_range(array: Array, slots: Sequence[int]) -> None:
-                bad = (array - starts).view(np.uint64) >= counts
-                if bad.any():
-                    _refuse(leaf, array, bad, slots, f"in {space}")
-
-            return each_in_range
+            return _refusing(leaf, lambda array: (array - starts).view(np.uint64) >= counts, f"in {space}")
         case spaces.Box() if leaf.dtype.kind == "f":
-
-            def finite(array: Array, slots: Sequence[int]) -> None:
-                bad = np.isnan(array)
-                if bad.any():
-                    _refuse(leaf, array, bad, slots, "without NaN")
-
-            return finite
+            return _refusing(leaf, np.isnan, "without NaN")
         case spaces.Box() if leaf.dtype.kind in "iu":
             # No world clips integers, and several agents' MultiDiscrete actions are such a Box.
             low, high = space.low, space.high
-
-            def within(array: Array, slots: Sequence[int]) -> None:
-                bad = (array < low) | (array > high)
-                if bad.any():
-                    _refuse(leaf, array, bad, slots, f"in {space}")
-
-            return within
+            return _refusing(leaf, lambda array: (array < low) | (array > high), f"in {space}")
         case spaces.Box():
             return lambda array, slots: None
         case _:
             return _contains(leaf)
+
+
+def _refusing(leaf: Leaf, find_bad: Callable[[Array], Array], rule: str) -> Rule:
+    def check(array: Array, slots: Sequence[int]) -> None:
+        bad = find_bad(array)
+        if bad.any():
+            _refuse(leaf, array, bad, slots, rule)
+
+    return check
 
 
 def _in_range(leaf: Leaf, start: int, count: int) -> Rule:

@@ -30,7 +30,7 @@ _ACTION_BATCHES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RaceRow:
     """How one of them did: medians over the rounds.
 
     `ratio` is to the plain loop of the same round, `share` is of what all cores could do at the plain loop's speed,
@@ -52,7 +52,7 @@ class RaceResult:
     num_envs: int
     cores: int
     step_seconds: float
-    rows: tuple[Row, ...]
+    rows: tuple[RaceRow, ...]
 
 
 class Contestant(Protocol):
@@ -124,9 +124,9 @@ def _turn(runner: Contestant, batches: list[Any], seconds: float) -> float:
     return steps / (clock() - began)
 
 
-def _row(name: str, rates: dict[str, list[float]], cores: int, choice: str) -> Row:
+def _row(name: str, rates: dict[str, list[float]], cores: int, choice: str) -> RaceRow:
     ratio = median(ours / plain for ours, plain in zip(rates[name], rates[PLAIN_LOOP], strict=True))
-    return Row(name, median(rates[name]), ratio, ratio / cores, choice)
+    return RaceRow(name, median(rates[name]), ratio, ratio / cores, choice)
 
 
 class _Vector:

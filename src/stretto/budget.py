@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-NATIVE_THREADS_CAP = dict.fromkeys(
-    (
-        "OMP_NUM_THREADS",
-        "OPENBLAS_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "BLIS_NUM_THREADS",
-        "VECLIB_MAXIMUM_THREADS",
-        "NUMEXPR_NUM_THREADS",
-    ),
-    "1",
-)
-"""Environment variables of a worker: one native thread a computation, so that results do not depend on the width."""
+_NATIVE_LIBRARIES = ("OMP_NUM", "OPENBLAS_NUM", "MKL_NUM", "BLIS_NUM", "VECLIB_MAXIMUM", "NUMEXPR_NUM")
+
+
+def native_thread_variables(threads: int) -> dict[str, str]:
+    """Return the environment variables that give each computation of a new process so many native threads."""
+    return {f"{library}_THREADS": str(threads) for library in _NATIVE_LIBRARIES}
 
 
 def available_cores() -> int:
@@ -97,46 +92,57 @@ def set_default_budget(budget: CpuBudget) -> None:
 
 
 class NativeThreads:
-    """Holds the native thread pools of this process at one thread while worlds are stepped in it.
+    """Holds the native thread pools of this process at so many threads while worlds are stepped in it.
 
     `threadpool_limits` searches all loaded libraries (0.5 ms) or walks its own records (19 µs), and its controllers look
     symbols up by name (4 µs); calling the libraries' own functions takes 1.3 µs, which a vector step can bear.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 1) -> None:
+        self._threads = threads
         self._pools: list[_Pool] | None = None
+        self._has_torch = False
 
     @contextmanager
     def capped(self) -> Iterator[None]:
-        """Run the body with one native thread a computation."""
-        raised = self.cap()
+        """Run the body with so many native threads a computation."""
+        changed = self.cap()
         try:
             yield
         finally:
-            self.restore(raised)
+            self.restore(changed)
 
     def cap(self) -> list[tuple[_Pool, int]]:
-        """Set every pool to one thread; return what `restore` needs."""
-        if self._pools is None:
-            from threadpoolctl import ThreadpoolController
-
-            self._pools = [_pool(library) for library in ThreadpoolController().lib_controllers]
-        raised = []
+        """Set every pool to so many threads; return what `restore` needs."""
+        has_torch = hasattr(sys.modules.get("torch"), "set_num_threads")  # not while it is being imported
+        if self._pools is None or has_torch is not self._has_torch:
+            self._pools, self._has_torch = _pools(has_torch), has_torch
+        changed = []
         for pool in self._pools:
             threads = pool[0]()
-            if threads is not None and threads > 1:
-                pool[1](1)
-                raised.append((pool, threads))
-        return raised
+            if threads is not None and threads != self._threads:
+                pool[1](self._threads)
+                changed.append((pool, threads))
+        return changed
 
-    def restore(self, raised: list[tuple[_Pool, int]]) -> None:
+    def restore(self, changed: list[tuple[_Pool, int]]) -> None:
         """Undo `cap`."""
-        for pool, threads in raised:
+        for pool, threads in changed:
             pool[1](threads)
 
 
 _Pool = tuple[Callable[[], int | None], Callable[[int], object]]
 """How to ask a library for its number of threads, and how to set it."""
+
+
+def _pools(has_torch: bool) -> list[_Pool]:
+    from threadpoolctl import ThreadpoolController
+
+    pools = [_pool(library) for library in ThreadpoolController().lib_controllers]
+    if has_torch:  # first: it sets OpenMP's for the thread that asks, and its own for those that compute later
+        torch = sys.modules["torch"]
+        pools.insert(0, (torch.get_num_threads, torch.set_num_threads))
+    return pools
 
 
 def _pool(library: Any) -> _Pool:

@@ -54,7 +54,10 @@ class Place:
 
 
 class StrettoError(Exception):
-    """The root of all that Stretto raises."""
+    """The root of all that Stretto raises; the first of its arguments is the message."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
 
 
 class UsageError(StrettoError, ValueError):
@@ -94,11 +97,7 @@ class WorldError(StrettoError):
 
     def __init__(self, message: str, place: Place) -> None:
         super().__init__(message, place)
-        self.message = message
-        self.place = place
-
-    def __str__(self) -> str:
-        return self.message
+        self.message, self.place = message, place
 
 
 class WorldFailed(WorldError):
@@ -129,9 +128,6 @@ class PolicyError(StrettoError):
     def __init__(self, message: str, policy: int, agent: str) -> None:
         super().__init__(message, policy, agent)
         self.policy, self.agent = policy, agent
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class PolicyFailed(PolicyError):
@@ -171,13 +167,7 @@ class WorkerDied(WorkerError):
 
     def __init__(self, message: str, place: Place, restarts: int = 0, ended: str = "") -> None:
         super().__init__(message, place, restarts, ended)
-        self.message = message
-        self.place = place
-        self.restarts = restarts
-        self.ended = ended
-
-    def __str__(self) -> str:
-        return self.message
+        self.message, self.place, self.restarts, self.ended = message, place, restarts, ended
 
 
 class LauncherFailed(WorkerError):

@@ -50,8 +50,8 @@ def known(
             row = replace(one, package=package)
             if row.name in found:
                 name = point.value if row.name == point.name else f"{point.value}:{row.name}"
-                told = remedy.format(target=point.value)
-                taken = f"the name {row.name} is taken by {found[row.name].origin}; {told}"
+                advice = remedy.format(target=point.value)
+                taken = f"the name {row.name} is taken by {found[row.name].origin}; {advice}"
                 row = replace(row, name=name, value=None, error=taken)
             found[row.name] = row
     return found

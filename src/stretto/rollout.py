@@ -202,7 +202,12 @@ class _Rollout:
         clock = time.perf_counter
         began = clock()
         questions = [
-            Question(episode.plan.episode, agent, own_copy(episode.outcome.observations[agent]))
+            Question(
+                episode.plan.episode,
+                agent,
+                episode.plan.policies[agent],
+                own_copy(episode.outcome.observations[agent]),
+            )
             for episode in episodes
             for agent in episode.outcome.acting
         ]

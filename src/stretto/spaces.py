@@ -116,6 +116,8 @@ class SpaceLayout:
         self.leaves = [dataclasses.replace(leaf, agent=agent) for leaf in leaves(space)]
         self.fixed = [leaf for leaf in self.leaves if leaf.fixed]
         self.loose = [leaf for leaf in self.leaves if not leaf.fixed]
+        # The most common space is one fixed leaf, whose values are not taken apart at all.
+        self.only = self.fixed[0] if len(self.leaves) == 1 and self.fixed and not self.fixed[0].path else None
 
     def shapes(self, count: int) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
         """Return the shapes of the arrays that hold `count` values, one a fixed leaf."""
@@ -130,10 +132,10 @@ class SpaceLayout:
         """Return what `target[i] = value` writes a value into row `i` of the arrays with.
 
         Loose leaves go to `put_loose(leaf number, i, value)`; a value of which a part is `None`, which numpy would take
-        for NaN, goes to `refuse(value)`. The most common space, one fixed leaf, gets the array
-        itself: any function around it would cost 1% of a CartPole step and more.
+        for NaN, goes to `refuse(value)`. One fixed leaf gets the array itself: any function around it would cost 1% of a
+        CartPole step and more.
         """
-        if len(self.leaves) == 1 and self.fixed and not self.fixed[0].path:
+        if self.only is not None:
             return arrays[0]
         return _Composite(
             [(array, _getter(leaf)) for array, leaf in zip(arrays, self.fixed, strict=True)],
@@ -144,7 +146,7 @@ class SpaceLayout:
 
     def batch(self, arrays: Sequence[Array], objects: Sequence[Sequence[Any]]) -> Any:
         """Put arrays (and, for loose leaves, lists of values) together to a batch of the space, without copies."""
-        if len(self.leaves) == 1 and self.fixed and not self.fixed[0].path:
+        if self.only is not None:
             return arrays[0]
         return self._filled(arrays, [tuple(values) for values in objects])
 

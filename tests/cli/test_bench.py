@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import stretto
-from stretto.bench import RaceResult, Row
+from stretto.bench import RaceResult, RaceRow
 from stretto.cli.app import main
 
 STRETTO = [sys.executable, "-m", "stretto"]
@@ -58,7 +58,7 @@ def test_json_is_all_that_stdout_has_and_in_a_terminal_a_bar_shows_the_progress(
     assert all(row["steps_per_second"] > 0 and row["choice"] for row in world["rows"])
 
     # What was measured, on a wide screen.
-    measured = RaceResult(**{**world, "rows": [Row(**row) for row in world["rows"]]})
+    measured = RaceResult(**{**world, "rows": [RaceRow(**row) for row in world["rows"]]})
     monkeypatch.setattr("stretto.cli.bench.race", lambda *_, **__: measured)
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["bench", "CartPole-v1"]) == 0

@@ -260,3 +260,13 @@ check_device("cuda")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert "torch is not installed" in done.stdout
     assert "UsageError: a device other than cpu needs torch" in done.stderr
+
+
+def test_the_number_of_native_threads_is_recorded_and_taken_up_again(mine, capsys):
+    words = ["eval", "-m", "pointgoal", "-p", "random", "-e", "1", "-j", "0", "--quiet", "--native-threads"]
+    assert main([*words, "2", "--out", "run", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["plan"]["native_threads"] == 2
+    assert main(["eval", "--resume", "run", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["plan"]["native_threads"] == 2
+    assert main([*words, "0"]) == 2
+    assert "native_threads must be a whole number of at least 1, got 0" in capsys.readouterr().err

@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from stretto.evaluation.evaluate import evaluate
 from stretto.evaluation.missions import Mission
+from stretto.evaluation.plan import Plan, entries_of
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.report import Report
 from stretto.evaluation.verify import Way, verify
@@ -78,7 +79,8 @@ def test_a_record_with_a_reward_that_is_no_number_is_written_as_json_and_read_ag
 
 def test_two_runs_with_the_same_reward_that_is_no_number_are_the_same():
     ways = [Way(0, "sequential"), Way(0, "batched")]
-    assert verify([Mission("Unbounded", Unbounded)], ["noop"], episodes=3, ways=ways).differences == ()
+    plan = Plan((Mission("Unbounded", Unbounded),), entries_of(["noop"], mix=False), 3, 0)
+    assert verify(plan, ways).differences == ()
 
 
 class Slamming(Counting):

@@ -15,11 +15,16 @@ from gymnasium import spaces
 from stretto.core import own_copy
 from stretto.evaluation.evaluate import evaluate
 from stretto.evaluation.missions import Mission
+from stretto.evaluation.plan import Plan, entries_of
 from stretto.evaluation.verify import Way, verify
 from stretto.evaluation.video import watch_episode
 
 AGENTS = ("a", "b", "c")
 PLACES = spaces.Box(-1e9, 1e9, (2,), np.float64)
+
+
+def plan_of(mission, policies, episodes):
+    return Plan((mission,), entries_of(policies, mix=False), episodes, 0)
 
 
 class Thrifty:
@@ -128,14 +133,14 @@ def test_memory_that_is_used_again_makes_no_difference_wherever_agents_choose(jo
 def test_an_episode_that_is_watched_is_the_one_that_was_counted(expected):
     for i, policy in enumerate(POLICIES):
         record = json.loads(expected[3 * i])
-        moments = list(watch_episode(Mission("Thrifty", Thrifty), [policy], seed=0, episode=0, steps=None))
+        moments = list(watch_episode(plan_of(Mission("Thrifty", Thrifty), [policy], 1), 0))
         for agent in AGENTS:
             assert sum(moment.rewards[agent] for moment in moments) == record["rewards"][agent]
 
 
 def test_what_a_policy_does_to_its_own_data_is_no_difference_to_verify():
     ways = [Way(0, "sequential"), Way(1, "processes")]
-    verdict = verify([Mission("Thrifty", Thrifty)], POLICIES, episodes=2, ways=ways)
+    verdict = verify(plan_of(Mission("Thrifty", Thrifty), POLICIES, 2), ways)
     assert verdict.differences == ()
     assert verdict.steps == 2 * 6 * len(POLICIES)
 
@@ -157,7 +162,7 @@ class Inconstant(Thrifty):
 
 def test_verify_names_the_step_in_which_a_world_that_uses_its_arrays_again_differs():
     ways = [Way(0, "sequential"), Way(0, "sequential")]
-    (told,) = verify([Mission("Inconstant", Inconstant)], [Remembers], episodes=1, ways=ways).differences
+    (told,) = verify(plan_of(Mission("Inconstant", Inconstant), [Remembers], 1), ways).differences
     assert "episode 0, step 1: agent a sees something else" in told
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from stretto.evaluation.evaluate import evaluate
 from stretto.evaluation.missions import find_missions
+from stretto.evaluation.plan import Plan, entries_of
 from stretto.evaluation.video import films
 from stretto.policies.spec import PolicySpec
 
@@ -41,7 +42,8 @@ class Deadly:
 
 def filmed(report, policy, count, folder):
     missions = find_missions(["foundry_1"], cogs=1)
-    return list(films(missions, [policy], EPISODES, 0, STEPS, count, folder, records=report.records))
+    plan = Plan(tuple(missions), entries_of([policy], mix=False), EPISODES, 0, STEPS)
+    return list(films(plan, report.records, count, folder))
 
 
 def test_an_episode_in_which_a_process_died_is_passed_over(tmp_path):
@@ -87,6 +89,8 @@ import sys
 from pathlib import Path
 from stretto.evaluation import video
 from stretto.evaluation.missions import find_missions
+from stretto.evaluation.plan import Plan, entries_of
+from stretto.evaluation.records import EpisodeRecord
 from stretto.policies.spec import PolicySpec
 
 
@@ -103,7 +107,9 @@ class Late:
 
 
 video.film = lambda moments, path: [moment.step for moment in moments]
-films = video.films(find_missions(["foundry_1"], cogs=1), [PolicySpec("late", Late)], 2, 0, 8, 2, Path())
+missions, entries = find_missions(["foundry_1"], cogs=1), entries_of([PolicySpec("late", Late)], mix=False)
+records = [EpisodeRecord("foundry_1", "late", episode, 0, 8, {}, {}) for episode in range(2)]
+films = video.films(Plan(tuple(missions), entries, 2, 0, 8), records, 2, Path())
 assert "torch" not in sys.modules
 assert list(films) == [list(range(9))] * 2
 """

@@ -13,7 +13,8 @@ from gymnasium import spaces
 from stretto.core import AgentPolicy, MultiAgentPolicy, WorldSpec
 from stretto.errors import PolicyFailed, UsageError
 from stretto.policies.actors import AgentEpisode, Block, PolicyPlan, Question
-from stretto.policies.runners import InPlace, Processes
+from stretto.policies.processes import Processes
+from stretto.policies.runners import InPlace
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
 from stretto.seeding import SeedTree
@@ -83,7 +84,7 @@ def test_a_block_gives_what_its_agents_would_one_by_one(kind, strategy):
     runner.begin(everybody())
     for _ in range(3):
         where = np.argwhere(ACTING)
-        alone.ask([Question((7, 8)[s], AGENTS[j], SEEN[s, j].copy()) for s, j in where])
+        alone.ask([Question((7, 8)[s], AGENTS[j], 0, SEEN[s, j].copy()) for s, j in where])
         expected = np.zeros((2, 3), np.int64)
         for (s, j), decision in zip(where, alone.replies(), strict=True):
             expected[s, j] = decision.action

@@ -15,7 +15,18 @@ from stretto.games.foundry import MISSIONS, VARIANTS, Foundry
 from stretto.games.foundry_maps import ORES
 from stretto.interop.pettingzoo import ParallelTurns
 from stretto.policies.foundry import Gatherer, Planner
-from stretto.policies.foundry_memory import HOME, SIDE, Memory, Pilot, cells_in, distances, first_steps, flooded, spread
+from stretto.policies.foundry_memory import (
+    HOME,
+    SIDE,
+    Memory,
+    Pilot,
+    cells_in,
+    distances,
+    first_steps,
+    spread,
+    union,
+    waves,
+)
 
 SCRIPTED = [Gatherer, Planner]
 
@@ -93,7 +104,7 @@ def test_what_cannot_be_reached_is_infinitely_far_and_no_step_leads_there():
 
 def test_a_flood_fills_the_part_in_which_it_begins():
     near, far = [5 * SIDE + column for column in (3, 4, 5)], [5 * SIDE + column for column in (7, 8)]
-    assert cells_in(flooded(near[1], sum(1 << cell for cell in near + far))) == near
+    assert cells_in(union(waves(1 << near[1], sum(1 << cell for cell in near + far)))) == near
 
 
 # --- memory -----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from stretto.core import AgentPolicy, MultiAgentPolicy, WorldSpec
 from stretto.errors import PolicyFailed, PolicyLost
 from stretto.policies.actors import AgentEpisode, PolicyPlan, Question
 from stretto.policies.adaptive import Adaptive, Seen, choose_strategy
-from stretto.policies.runners import Processes
+from stretto.policies.processes import Processes
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
 from stretto.seeding import SeedTree
@@ -43,16 +43,17 @@ def roles(episode, policies=(0, 0, 0, 0)):
     return [AgentEpisode(episode, a, policy, tree.child(a)) for a, policy in zip(AGENTS, policies, strict=True)]
 
 
-def questions(episode, step):
+def questions(episode, step, policies=(0, 0, 0, 0)):
     draw = np.random.default_rng([episode, step])
-    return [Question(episode, agent, draw.random(3, np.float32)) for agent in AGENTS]
+    asked = zip(AGENTS, policies, strict=True)
+    return [Question(episode, agent, policy, draw.random(3, np.float32)) for agent, policy in asked]
 
 
 def actions(runner, episode, steps=20, policies=(0, 0, 0, 0)):
     runner.begin(roles(episode, policies))
     found = []
     for step in range(steps):
-        runner.ask(questions(episode, step))
+        runner.ask(questions(episode, step, policies))
         found.append([int(reply.action) for reply in runner.replies()])
     runner.end(episode)
     return found
@@ -154,7 +155,7 @@ def test_observations_of_any_size_reach_agents_in_processes():
     try:
         runner.begin(roles(1))
         for size in (1, 100_000, 10, 1_000_000):  # through shared memory, or by mail where there is no room
-            runner.ask([Question(1, agent, np.full(size, i, np.float32)) for i, agent in enumerate(AGENTS)])
+            runner.ask([Question(1, agent, 0, np.full(size, i, np.float32)) for i, agent in enumerate(AGENTS)])
             assert len(runner.replies()) == 4
     finally:
         runner.close()
@@ -181,7 +182,7 @@ def test_one_that_hangs_is_ended_when_its_time_is_up():
     try:
         actions(runner, 1, 1)
         runner.begin(roles(2, (0, 1, 0, 0)))
-        runner.ask(questions(2, 0), 0.3)
+        runner.ask(questions(2, 0, (0, 1, 0, 0)), 0.3)
         with pytest.raises(PolicyLost, match="in step") as caught:
             runner.replies()
         assert (caught.value.policy, caught.value.agent) == (1, "b")
@@ -323,13 +324,13 @@ def test_what_cannot_be_sent_fails_by_name_and_the_next_episode_is_well():
     try:
         expected = actions(runner, 1)
         runner.begin(roles(2, (0, 1, 0, 0)))
-        runner.ask(questions(2, 0))
+        runner.ask(questions(2, 0, (0, 1, 0, 0)))
         with pytest.raises(PolicyFailed, match="cannot pickle"):
             runner.replies()
         runner.end(2)
         runner.begin(roles(3))
         seen = questions(3, 0)
-        seen[2] = Question(3, "c", threading.Lock())
+        seen[2] = Question(3, "c", 0, threading.Lock())
         with pytest.raises(PolicyFailed, match="what agent c observes must be picklable"):
             runner.ask(seen)
         runner.end(3)

@@ -67,8 +67,8 @@ def main(arguments: list[str] | None = None) -> int:
         code = app(args=words, prog_name="stretto", standalone_mode=False)
         sys.stdout.flush()
     except _BadCommandLine as error:
-        told = error.format_message().rstrip(".")
-        return _say(f"{told}{' See' if told.endswith('?') else '; see'}: {_help_of(error)}", BAD_USAGE)
+        message = error.format_message().rstrip(".")
+        return _say(f"{message}{' See' if message.endswith('?') else '; see'}: {_help_of(error)}", BAD_USAGE)
     except (UsageError, gymnasium.error.Error) as error:
         return _say(str(error), BAD_USAGE)
     except StrettoError as error:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
 from stretto.bench import RaceResult, race
-from stretto.cli.options import number, whole_number
+from stretto.cli import options
 from stretto.cli.text import screen_width
 
 DEMONSTRATION = ("CartPole-v1", "Acrobot-v1")
@@ -26,18 +26,9 @@ def bench_command(
         str | None,
         typer.Argument(metavar="ENV_ID", help="A Gymnasium id, or module:Name-v0. Default: a short demonstration."),
     ] = None,
-    num_envs: Annotated[
-        int,
-        typer.Option(
-            "-n",
-            "--num-envs",
-            parser=whole_number,
-            metavar="NUMBER",
-            help="How many environments are stepped at once.",
-        ),
-    ] = 64,
+    num_envs: Annotated[int, options.whole("-n", "--num-envs", help="How many environments are stepped at once.")] = 64,
     seconds: Annotated[
-        float, typer.Option(parser=number, metavar="SECONDS", help="How long each row of the table is measured.")
+        float, options.number("--seconds", metavar="SECONDS", help="How long each row of the table is measured.")
     ] = 1.5,
     output: Annotated[Literal["table", "json"], typer.Option("--format", help="How results are printed.")] = "table",
 ) -> None:

@@ -19,7 +19,7 @@ from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
 from stretto.evaluation.evaluate import EvaluationInterrupted, evaluate
 from stretto.evaluation.missions import Mission, find_missions
-from stretto.evaluation.plan import HANG_SECONDS
+from stretto.evaluation.plan import HANG_SECONDS, Plan, entries_of
 from stretto.evaluation.report import Report
 from stretto.evaluation.tracing import TRACE
 from stretto.evaluation.video import check_films, films
@@ -51,6 +51,7 @@ class Asked:
     action_timeout_ms: float | None = None
     overage_ms: float = 0.0
     hang_seconds: float = HANG_SECONDS
+    native_threads: int = 1
     device: str | None = None
     deterministic: bool = False
     failed: str = "exclude"
@@ -114,9 +115,9 @@ class Asked:
         ]
 
     def arguments(self) -> dict[str, Any]:
-        """Return what `evaluate` is told besides missions and policies."""
-        told = {name: value for name, value in asdict(self).items() if name not in _OF_MISSIONS_AND_POLICIES}
-        return {**told, "episodes": max(self.episodes, max(self.only) + 1) if self.only else self.episodes}
+        """Return what `evaluate` is given besides missions and policies."""
+        given = {name: value for name, value in asdict(self).items() if name not in _OF_MISSIONS_AND_POLICIES}
+        return {**given, "episodes": max(self.episodes, max(self.only) + 1) if self.only else self.episodes}
 
 
 def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
@@ -138,6 +139,7 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     action_timeout_ms: options.ActionTimeout = None,
     overage_ms: options.Overage = 0.0,
     hang_seconds: options.HangSeconds = HANG_SECONDS,
+    native_threads: options.NativeThreads = 1,
     device: options.Device = None,
     deterministic: options.Deterministic = False,
     failed: options.Failed = "exclude",
@@ -192,20 +194,10 @@ def _film(
     asked: Asked, missions: list[Mission], specs: list[PolicySpec], report: Report, count: int, folder: Path
 ) -> None:
     """Film the first `count` episodes, and say where the films are."""
-    filmed = films(
-        missions,
-        specs,
-        asked.episodes,
-        asked.seed,
-        asked.steps,
-        count,
-        folder,
-        mix=asked.mix,
-        turns=asked.turns,
-        records=report.records,
-    )
+    entries = entries_of(specs, mix=asked.mix)
+    plan = Plan(tuple(missions), entries, asked.episodes, asked.seed, asked.steps, asked.turns, asked.native_threads)
     with prints_on_stderr():
-        for path in filmed:
+        for path in films(plan, report.records, count, folder):
             say(f"film: {path}")
 
 

@@ -15,6 +15,7 @@ from stretto.cli.text import MOST_LINES, filled, users_code
 from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
 from stretto.evaluation.missions import find_missions
+from stretto.evaluation.plan import Plan, entries_of
 from stretto.evaluation.video import Moment, watch_episode
 from stretto.policies.spec import parse_policy
 
@@ -28,14 +29,10 @@ def play_command(  # noqa: PLR0913, PLR0917  one parameter an option
     turns: options.Turns = SIMULTANEOUS,
     steps: options.Steps = None,
     seed: options.Seed = 0,
-    episode: Annotated[
-        int, typer.Option(parser=options.whole_number, metavar="NUMBER", help="Which episode of that seed.")
-    ] = 0,
+    episode: Annotated[int, options.whole("--episode", help="Which episode of that seed.")] = 0,
     delay: Annotated[
         float,
-        typer.Option(
-            parser=options.number, metavar="SECONDS", help="Between two steps; -1 waits for Enter, in a terminal."
-        ),
+        options.number("--delay", metavar="SECONDS", help="Between two steps; -1 waits for Enter, in a terminal."),
     ] = 0.1,
     allow_import: options.AllowImport = False,
 ) -> None:
@@ -47,10 +44,10 @@ def play_command(  # noqa: PLR0913, PLR0917  one parameter an option
         raise UsageError(f"one mission is played, got {mission!r} for {1 + len(others)} of them; name one")
     if episode < 0:
         raise UsageError(f"--episode must be the number of an episode, from 0 on, got {episode}")
-    policies = [parse_policy(text) for text in policy]
-    moments = watch_episode(found, policies, seed=seed, episode=episode, steps=steps, turns=turns)
+    entries = entries_of([parse_policy(text) for text in policy], mix=len(policy) > 1)
+    plan = Plan((found,), entries, episode + 1, seed, steps, turns)
     with users_code("playing"):
-        _show(moments, delay)
+        _show(watch_episode(plan, episode), delay)
 
 
 def _show(moments: Iterable[Moment], delay: float) -> None:
@@ -64,8 +61,8 @@ def _show(moments: Iterable[Moment], delay: float) -> None:
             console.clear()
         if isinstance(moment.picture, str):
             print(moment.picture)
-        told = ", ".join(f"{agent} does {moment.does(agent)}" for agent in moment.actions)
-        print(filled(f"step {moment.step}: {told}".removesuffix(": "), MOST_LINES))
+        deeds = ", ".join(f"{agent} does {moment.does(agent)}" for agent in moment.actions)
+        print(filled(f"step {moment.step}: {deeds}".removesuffix(": "), MOST_LINES))
         so_far = ", ".join(f"{agent} {reward:.3g}" for agent, reward in rewards.items())
         print(filled(f"reward so far: {so_far}", MOST_LINES))
         if delay < 0 and sys.stdin.isatty():

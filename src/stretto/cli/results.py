@@ -72,13 +72,13 @@ def progress(counts: Mapping[str, int], quiet: bool) -> Iterator[Callable[[Episo
     else:
         total, done = sum(counts.values()), 0
         began, pause = time.monotonic(), _FIRST_LINE_SECONDS
-        told = began
+        last = began
 
         def tell(_: EpisodeRecord) -> None:
-            nonlocal done, told, pause
+            nonlocal done, last, pause
             done, now = done + 1, time.monotonic()
-            if now - told >= pause:
-                told, pause = now, min(2 * pause, _LAST_LINE_SECONDS)
+            if now - last >= pause:
+                last, pause = now, min(2 * pause, _LAST_LINE_SECONDS)
                 left = (now - began) * (total - done) / done
                 console.print(f"{done} of {total} episodes after {now - began:.0f} s, about {left:.0f} s left")
 

@@ -7,7 +7,7 @@ import re
 import sys
 import textwrap
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -57,20 +57,15 @@ def say(text: str) -> None:
     print(filled(text) if sys.stderr.isatty() else text, file=sys.stderr)
 
 
-def print_list(headings: Iterable[str], rows: Iterable[tuple[str, ...]]) -> None:
-    """Print names and what they stand for, below each other."""
-    table = Table(box=None, pad_edge=False)
-    for i, heading in enumerate(headings):
-        table.add_column(heading, overflow="fold", max_width=_LONGEST_NAME if i == 0 else None)
-    for row in rows:
-        table.add_row(*map(escape, row))
-    Console(width=screen_width(), highlight=False).print(table)
-
-
 def print_usable(what: str, heading: str, known: Mapping[str, Known[T]]) -> list[Known[T]]:
     """Print what is known by name and can be used, tell what cannot, and return the former."""
     good = [one for one in known.values() if one.error is None]
-    print_list((what, heading), [(one.name, one.summary) for one in good])
+    table = Table(box=None, pad_edge=False)
+    table.add_column(what, overflow="fold", max_width=_LONGEST_NAME)
+    table.add_column(heading, overflow="fold")
+    for one in good:
+        table.add_row(escape(one.name), escape(one.summary))
+    Console(width=screen_width(), highlight=False).print(table)
     for one in known.values():
         if one.error is not None:
             say(f"stretto: warning: the {what} {one.name} of the package {one.package} cannot be used: {one.error}")

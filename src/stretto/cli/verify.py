@@ -12,6 +12,7 @@ from stretto.cli.options import DONE, FAILED
 from stretto.cli.text import filled
 from stretto.core import SIMULTANEOUS
 from stretto.evaluation.missions import find_missions
+from stretto.evaluation.plan import Plan, entries_of
 from stretto.evaluation.verify import verify
 from stretto.policies.spec import parse_policy
 
@@ -34,17 +35,9 @@ def verify_command(  # noqa: PLR0913, PLR0917  one parameter an option
     The same episodes are played in several ways, and compared bit by bit.
     """
     missions = find_missions(mission, cogs=cogs, variants=variant or (), map_seed=map_seed, allow_import=allow_import)
-    specs = [parse_policy(text) for text in policy]
-    verdict = verify(
-        missions,
-        specs,
-        episodes=episodes,
-        steps=steps,
-        seed=seed,
-        mix=mix,
-        turns=turns,
-        on_way=lambda way: print(f"playing: {way}", file=sys.stderr),
-    )
+    entries = entries_of([parse_policy(text) for text in policy], mix=mix)
+    plan = Plan(tuple(missions), entries, episodes, seed, steps, turns)
+    verdict = verify(plan, on_way=lambda way: print(f"playing: {way}", file=sys.stderr))
     for difference in verdict.differences:
         print(filled(f"different: {difference}"))
     ways, played = len(verdict.ways), verdict.episodes

@@ -59,6 +59,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     max_restarts: int = 3,
     replay_limit: int = 100_000,
     copy: bool = True,
+    native_threads: int = 1,
     budget: CpuBudget | None = None,
 ) -> VectorEnv | MultiAgentVectorEnv:
     """Run `num_envs` environments at once, and give the same answer however that is done.
@@ -88,6 +89,8 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         max_restarts: how often in a row a worker may die before it is given up.
         replay_limit: how many steps of an episode are kept for a replay.
         copy: whether arrays are copied; if not, they are overwritten by the second step after.
+        native_threads: how many threads libraries such as BLAS and torch use for a computation, in workers and while the
+            caller steps environments itself. Another number may change the last bits of what environments compute.
         budget: the cores to draw on; default: those of this process.
 
     Returns:
@@ -99,6 +102,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     _check_words(turns=(turns, TURNS))
     _check_numbers(start_timeout=start_timeout, reset_timeout=reset_timeout, step_timeout=step_timeout)
     _check_whole(num_envs=(num_envs, 1), workers=(1 if workers is None else workers, None))
+    _check_whole(native_threads=(native_threads, 1))
     _check_whole(max_restarts=(max_restarts, 0), replay_limit=(replay_limit, 0))
     _check_kinds(env_kwargs, tasks)
     makers = makers_of(id_or_factory, num_envs, env_kwargs, (*wrappers, partial(as_env, turns=turns)))
@@ -116,7 +120,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     )
     group = GroupSettings(mode, episode_seeds, global_rng, checks)
     recovery = Recovery(limits)
-    supervisor, built, chosen = _start(makers, chosen, group, recovery, budget, isolate)
+    supervisor, built, chosen = _start(makers, chosen, group, recovery, budget, isolate, native_threads)
     try:
         state = _state(supervisor, recovery, built, num_envs, replay_limit, mode)
         state.set_tasks(tasks)
@@ -129,7 +133,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         state,
         autoreset_mode=mode,
         episode_seeds=episode_seeds,
-        lease=budget.lease(chosen.workers),
+        lease=budget.lease(chosen.workers * native_threads),
     )
     present = VectorEnv if built.agents is None else MultiAgentVectorEnv
     return present(engine, built, mode, copy=copy, choice=chosen.reason)
@@ -207,13 +211,20 @@ def _start(
     recovery: Recovery,
     budget: CpuBudget,
     isolate: bool,
+    native_threads: int,
 ) -> tuple[Supervisor, Built, Choice]:
     """Start the workers; with fewer than chosen if the machine does not allow as many."""
     workers, lack = chosen.workers, ""
     limit = recovery.limits.start
     while True:
         spin = SPIN_SECONDS if chosen.backend.pickles and workers <= budget.free else 0.0
-        supervisor = Supervisor(chosen.backend, recovery=recovery, spin_seconds=spin, start_seconds=limit)
+        supervisor = Supervisor(
+            chosen.backend,
+            recovery=recovery,
+            spin_seconds=spin,
+            native_threads=native_threads,
+            start_seconds=limit,
+        )
         try:
             shares = _shares(makers, workers, group, chosen.relief)
             for index, share in enumerate(shares):

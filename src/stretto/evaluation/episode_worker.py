@@ -13,11 +13,11 @@ from typing import Any
 from stretto import trace
 from stretto.adapters.agents import as_agents
 from stretto.adapters.local import LocalWorlds
-from stretto.budget import CpuBudget, set_default_budget
+from stretto.budget import CpuBudget, NativeThreads, set_default_budget
 from stretto.core import AgentWorld
 from stretto.errors import Place
-from stretto.evaluation.episodes import Played, play, trouble_of
-from stretto.evaluation.plan import Facts, Plan, Staging, Task, rows
+from stretto.evaluation.episodes import Played, failure_of, play_to_end
+from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task
 from stretto.evaluation.tracing import TracedService, traced_runner, traced_world
 from stretto.policies.actors import PolicyPlan
 from stretto.policies.runners import InPlace, Runner
@@ -25,8 +25,7 @@ from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
 from stretto.rollout import FORFEIT, EpisodePlan, rollout
 from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws, PrivateGenerators, SeedTree
-from stretto.workers.base import Backend, Port, Start
-from stretto.workers.supervisor import Supervisor
+from stretto.workers.base import Port, Start
 
 __calls_user_code__ = True
 
@@ -76,32 +75,27 @@ class EpisodeWorkerFactory:
     """Builds the service inside a worker."""
 
     plan: Plan
-    staging: Staging
+    settings: PlaySettings
 
     def __call__(self, port: Port) -> TracedService:
-        service = EpisodeService(port, self.plan, self.staging)
+        service = EpisodeService(port, self.plan, self.settings)
         return TracedService(port, service, service.describe)
-
-
-def episode_workers(backend: Backend, factory: EpisodeWorkerFactory, count: int = 1) -> Supervisor:
-    """Return so many workers that play episodes; they are started when they are needed."""
-    supervisor = Supervisor(backend)
-    for _ in range(count):
-        supervisor.add_seat(factory)
-    return supervisor
 
 
 class EpisodeService:
     """Plays tasks of a plan."""
 
-    def __init__(self, port: Port, plan: Plan, staging: Staging) -> None:
-        self._port, self._plan, self._staging = port, plan, staging
+    def __init__(self, port: Port, plan: Plan, settings: PlaySettings) -> None:
+        self._port, self._plan, self._settings = port, plan, settings
         self._worlds: dict[int, dict[int, AgentWorld]] = {}
         self._cores = 1
+        self._native = NativeThreads(plan.native_threads)
         self._runners: dict[tuple[int, int, int, bool, bool], Runner] = {}
         self._guarded: set[tuple[int, int]] = set()  # missions and entries in which something draws late
 
     def handle(self, message: Any) -> object:
+        if self._port.pickles:
+            self._native.cap()  # of libraries, too, that were loaded since; in the caller's process others see to that
         match message:
             case Look(mission, entry, acting):
                 self._at("looking at", mission, entry)
@@ -201,7 +195,7 @@ class EpisodeService:
             self._forget_runners()  # which may still be in the middle of something
             if len(task.episodes) > 1:
                 raise  # each of them is played again by itself
-            return [Played(trouble=trouble_of(error))]
+            return [Played(failure=failure_of(error))]
 
     def _play_together(self, task: Task, facts: Facts, *, apart: bool) -> list[Played]:
         """Play a task. If anything draws from global generators of which that was not known, play it again, guarded.
@@ -222,7 +216,7 @@ class EpisodeService:
         return played
 
     def _play_once(self, task: Task, facts: Facts, *, apart: bool, guarded: bool) -> list[Played]:
-        plan, mission, limits = self._plan, self._plan.missions[task.mission], self._staging.limits
+        plan, mission, limits = self._plan, self._plan.missions[task.mission], self._settings.limits
         with trace.span("load policies"), self._loading():
             runner = self._runner(task, facts, apart=apart, guarded=guarded)
         worlds = self._worlds_of(task.mission, len(task.episodes), _ALL_GENERATORS if guarded else facts.world_draws)
@@ -233,23 +227,28 @@ class EpisodeService:
             episodes,
             limits=limits,
             default_action=mission.default_action if mission.has_default_action else FORFEIT,
-            max_steps=plan.max_steps if plan.max_steps is not None else mission.max_steps,
+            max_steps=plan.steps_of(task.mission),
             loading=self._loading,
         )
-        found = play(
-            worlds, steps, limit_seconds=limits.end_seconds, watch=self._staging.watch, on_step=self._port.beat
+        found = play_to_end(
+            worlds,
+            steps,
+            [spec.name for spec in plan.entries[task.entry].specs],
+            limit_seconds=limits.end_seconds,
+            keep_digests=self._settings.keep_digests,
+            on_step=self._port.beat,
         )
         played = [found[number] for number in task.episodes]
         for one in played:
             one.strategy = self._how_chosen(task, runner)
-        if any(one.trouble is not None for one in played):
+        if any(one.failure is not None for one in played):
             self._forget_worlds(task.mission)  # nobody knows what state they are in
         return played
 
     def _how_chosen(self, task: Task, runner: Runner) -> str:
         """Say where agents chose their actions."""
-        own = {spec.strategy or self._staging.strategy for spec in self._plan.entries[task.entry].specs}
-        return str(getattr(runner, "reason", " and ".join(sorted(own))))
+        strategies = set(self._settings.strategies(self._plan.entries[task.entry]))
+        return str(getattr(runner, "reason", " and ".join(sorted(strategies))))
 
     def _worlds_of(self, mission: int, count: int, draws: frozenset[str] | None = frozenset()) -> LocalWorlds:
         """Return a mission's worlds, with private copies of the generators that they draw from (`None`: watched)."""
@@ -276,14 +275,11 @@ class EpisodeService:
         if key not in self._runners:
             self._forget_runners()  # tasks come mission by mission: what is done is not needed again
             spec_of_world = self._worlds_of(task.mission, 1).spec
-            entry, staging = self._plan.entries[task.entry], self._staging
-            plans = [
-                PolicyPlan(spec, _ALL_GENERATORS if guarded else facts.draws[i], rows(facts, i), self._plan.seed)
-                for i, spec in enumerate(entry.specs)
-            ]
-            strategies = ["processes" if apart else spec.strategy or staging.strategy for spec in entry.specs]
+            entry, settings = self._plan.entries[task.entry], self._settings
+            plans = self._plan.policy_plans(task.entry, facts, guarded=guarded)
+            strategies = ["processes"] * len(entry.specs) if apart else settings.strategies(entry)
             # A policy that crashes or exceeds its time must not take the user's program along, nor the other agents.
-            takes_part = self._port.pickles and staging.limits.action_seconds is None and not apart
+            takes_part = self._port.pickles and settings.limits.action_seconds is None and not apart
             cores = min(len(facts.agents), _MOST_APART) if apart else self._cores
             runner = make_runner(plans, spec_of_world, strategies, cores, takes_part=takes_part)
             self._runners[key] = traced_runner(runner)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,29 +12,17 @@ import numpy as np
 
 from stretto.core import AgentId, AgentWorlds, Outcome
 from stretto.errors import PolicyFailed, PolicyLost, StrettoError, WorkerDied, WorldFailed, WorldHung, users_traceback
+from stretto.evaluation.records import EpisodeFailure
 from stretto.rollout import Fault, SlotStep
 
 _LOST = (PolicyLost, WorkerDied, WorldHung)
 
 
 @dataclass(slots=True)
-class Trouble:
-    """Why an episode has no result; `lost`: a process died or hung, so that it is worth another attempt."""
-
-    kind: str
-    message: str
-    traceback: str
-    policy: int | None = None
-    agent: AgentId | None = None
-    step: int | None = None
-    lost: bool = False
-
-
-@dataclass(slots=True)
 class Played:
     """What an episode gave.
 
-    `moments` are there if they were asked for: for each step and agent, digests of what it saw and did, and its reward.
+    `digests` are there if they were asked for: for each step and agent, digests of what it saw and did, and its reward.
     `drawn` are the global generators that policies in other processes drew from, although nobody knew that they would.
     """
 
@@ -45,16 +33,16 @@ class Played:
     world_seconds: float = 0.0
     policy_seconds: float = 0.0
     strategy: str = ""
-    moments: list[dict[AgentId, tuple[int, int, float]]] = field(default_factory=list)
-    trouble: Trouble | None = None
+    digests: list[dict[AgentId, tuple[int, int, float]]] = field(default_factory=list)
+    failure: EpisodeFailure | None = None
     drawn: frozenset[str] = frozenset()
 
 
 class _Tally:
     """Adds up the steps of one episode."""
 
-    def __init__(self, watch: bool) -> None:
-        self.played, self._watch = Played(), watch
+    def __init__(self, keep_digests: bool, names: Sequence[str]) -> None:
+        self.played, self._keeps_digests, self._names = Played(), keep_digests, names
         self._seen: dict[AgentId, int] = {}
 
     def add(self, step: SlotStep, limit_seconds: float | None) -> None:
@@ -66,19 +54,19 @@ class _Tally:
             played.overdue[agent] = played.overdue.get(agent, 0) + 1
         if step.fault is not None:
             before = step.fault.whose == "world" and bool(step.actions)  # the step that it raised in does not count
-            played.trouble = _trouble(step.fault, step.steps - before, limit_seconds)
+            played.failure = _failure(step.fault, step.steps - before, limit_seconds, self._names)
         elif outcome is not None:
             if not step.actions:
                 played.rewards = dict.fromkeys(outcome.acting, 0.0)
             for agent, reward in outcome.rewards.items():
                 played.rewards[agent] = played.rewards.get(agent, 0.0) + reward
-            if self._watch:
-                self._keep_digests(step, outcome)
+            if self._keeps_digests:
+                self._add_digests(step, outcome)
         played.drawn |= step.drawn
 
-    def _keep_digests(self, step: SlotStep, outcome: Outcome) -> None:
+    def _add_digests(self, step: SlotStep, outcome: Outcome) -> None:
         if step.actions:
-            self.played.moments.append(
+            self.played.digests.append(
                 {
                     agent: (self._seen[agent], digest(action), outcome.rewards.get(agent, 0.0))
                     for agent, action in step.actions.items()
@@ -87,29 +75,30 @@ class _Tally:
         self._seen = {agent: digest(outcome.observations[agent]) for agent in outcome.acting}
 
 
-def play(
+def play_to_end(
     worlds: AgentWorlds,
     steps: Iterable[list[SlotStep]],
+    names: Sequence[str],
     *,
     limit_seconds: float | None = None,
-    watch: bool = False,
+    keep_digests: bool = False,
     on_step: Callable[[], None] = lambda: None,
 ) -> dict[int, Played]:
-    """Play a rollout to its end; return what each episode gave, by its number.
+    """Play a rollout to its end; return what each episode gave, by its number. `names` are those of the policies.
 
-    With `watch`, digests of every step are kept. `on_step` is called after each step of all. `limit_seconds` is how long
-    a policy may take before its process is ended.
+    With `keep_digests` there are digests of every step. `on_step` is called after each step of all. `limit_seconds` is how
+    long a policy may take before its process is ended.
     """
     tallies: dict[int, _Tally] = {}
     for together in steps:
         for step in together:
-            tally = tallies.setdefault(step.plan.episode, _Tally(watch))
+            tally = tallies.setdefault(step.plan.episode, _Tally(keep_digests, names))
             tally.add(step, limit_seconds)
             if step.over and step.fault is None:
                 try:
                     tally.played.statistics = worlds.statistics(step.slot)
                 except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a world raises is its result
-                    tally.played.trouble = _trouble(Fault(error, "world"), step.steps, None)
+                    tally.played.failure = _failure(Fault(error, "world"), step.steps, None, names)
         on_step()
     return {episode: tally.played for episode, tally in tallies.items()}
 
@@ -117,28 +106,28 @@ def play(
 # ---- why there is no result ----
 
 
-def _trouble(fault: Fault, step: int, limit_seconds: float | None) -> Trouble:
-    error = fault.error
+def _failure(fault: Fault, step: int, limit_seconds: float | None, names: Sequence[str]) -> EpisodeFailure:
+    error, policy = fault.error, None if fault.policy is None else names[fault.policy]
     if isinstance(error, _LOST):
         whose = "a process of the policies" if fault.agent is None else f"the process of agent {fault.agent}'s policy"
         cause = error.__cause__ if isinstance(error, PolicyLost) and error.__cause__ is not None else error
         message, text = how_lost(whose, cause, limit_seconds)
-        return Trouble("PolicyLost", message, text, fault.policy, fault.agent, step, lost=True)
+        return EpisodeFailure(PolicyLost.__name__, message, policy, fault.agent, step, text)
     message = str(error) if isinstance(error, StrettoError) else f"the {fault.whose} raised {error!r}"
     kind, text = error.raised if isinstance(error, PolicyFailed) else (type(error).__name__, users_traceback(error))
-    return Trouble(kind, message, text, fault.policy, fault.agent, step)
+    return EpisodeFailure(kind, message, policy, fault.agent, step, text)
 
 
-def trouble_of(error: BaseException) -> Trouble:
+def failure_of(error: BaseException) -> EpisodeFailure:
     """Tell what was raised around an episode, such as by making its world: what it was, and not in which process."""
     message = f"{type(error).__name__}: {error}".partition("\n")[0]
     remote = error if isinstance(error, WorldFailed) else error.__cause__
     if not isinstance(remote, WorldFailed):
-        return Trouble(type(error).__name__, message, users_traceback(error))
+        return EpisodeFailure(type(error).__name__, message, traceback=users_traceback(error))
     text = remote.remote_traceback.rstrip()
     if error is remote:  # what was raised could not be sent here: its last line says what it was
         message = text.rpartition("\n")[2]
-    return Trouble(type(error).__name__, message, text)
+    return EpisodeFailure(type(error).__name__, message, traceback=text)
 
 
 def how_lost(what: str, error: BaseException, limit_seconds: float | None) -> tuple[str, str]:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from stretto.budget import CpuBudget, default_budget
 from stretto.core import SIMULTANEOUS
-from stretto.errors import RunsHere, UsageError, user_stacklevel
-from stretto.evaluation.episode_worker import EpisodeWorkerFactory, episode_workers
+from stretto.errors import FewerWorkers, RunsHere, UsageError, user_stacklevel
+from stretto.evaluation.episode_worker import EpisodeWorkerFactory
 from stretto.evaluation.journal import Journal
 from stretto.evaluation.missions import Mission, find_missions
-from stretto.evaluation.plan import HANG_SECONDS, Plan, Staging, Task, entries_of
+from stretto.evaluation.plan import HANG_SECONDS, Plan, PlaySettings, Task, entries_of
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.report import Report
 from stretto.evaluation.scheduler import Scheduler
@@ -28,28 +27,6 @@ from stretto.policies.torch_settings import check_device, torch_as_before
 from stretto.rollout import TimeLimits
 from stretto.workers.backends import PROCESS, SERIAL
 from stretto.workers.mail import unsendable
-from stretto.workers.supervisor import Supervisor
-
-
-def _ignore(_: EpisodeRecord) -> None:
-    pass
-
-
-@dataclass(slots=True)
-class _Level:
-    """How many processes play episodes, and how many cores each has for its agents."""
-
-    workers: int
-    cores: int
-
-
-def levels(jobs: int, tasks: int, agents: int, *, parallel_policy: bool) -> _Level:
-    """Split cores between episodes and agents: episodes first, or, with `parallel_policy`, agents first."""
-    if parallel_policy:
-        cores = max(1, min(jobs, agents))
-        return _Level(max(1, min(jobs // cores, tasks)), cores)
-    workers = max(1, min(jobs, tasks))
-    return _Level(workers, max(1, jobs // workers))
 
 
 def evaluate(  # noqa: PLR0913  every choice has a name and a default here
@@ -71,6 +48,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     action_timeout_ms: float | None = None,
     overage_ms: float = 0.0,
     hang_seconds: float | None = HANG_SECONDS,
+    native_threads: int = 1,
     device: str | None = None,
     deterministic: bool = False,
     failed: Failed = "exclude",
@@ -80,7 +58,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     resume: bool = False,
     trace: str | Path | bool = False,
     on_begin: Callable[[], None] = lambda: None,
-    on_episode: Callable[[EpisodeRecord], None] = _ignore,
+    on_episode: Callable[[EpisodeRecord], None] = lambda _: None,
 ) -> Report:
     """Play every policy on every mission, the same episodes for each, and return records and statistics.
 
@@ -105,6 +83,8 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         overage_ms: by how much it may exceed that in an episode, all in all.
         hang_seconds: how long a step may take, of the world or of all agents together, before it counts as hung, and its
             process is ended; `None`: for ever. What happens in the caller itself (`jobs=0`) cannot be ended.
+        native_threads: how many threads libraries such as BLAS and torch use for a computation, wherever it is done. A
+            process then takes so many cores. Another number may change the last bits of a result.
         device: what torch computes on ("cpu", "cuda", "cuda:1", "mps"), for policies whose constructor takes `device`.
         deterministic: ask torch for deterministic algorithms in every process that computes; it raises where it has none,
             and its numbers may still differ between devices, CPUs and versions.
@@ -121,7 +101,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         EvaluationInterrupted: at Ctrl-C, with the report of what is finished.
     """
     _check_where(strategy, jobs)
-    staging = Staging(strategy, _limits(action_timeout_ms, overage_ms, hang_seconds))
+    settings = PlaySettings(strategy, _limits(action_timeout_ms, overage_ms, hang_seconds))
     if device is not None:
         check_device(device)
     path = trace_path(trace, out)
@@ -129,12 +109,13 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         replace(spec, device=device or spec.device, deterministic=deterministic or spec.deterministic)
         for spec in map(PolicySpec.of, policies if isinstance(policies, (list, tuple)) else [policies])
     ]
-    plan = Plan(_found(missions, cogs, variants, map_seed), entries_of(several, mix=mix), episodes, seed, steps, turns)
+    found, entries = _found(missions, cogs, variants, map_seed), entries_of(several, mix=mix)
+    plan = Plan(found, entries, episodes, seed, steps, turns, native_threads)
     cores = budget or default_budget()
-    free = cores.free if jobs is None else jobs
+    free = _jobs_within(cores, jobs, native_threads)
     chosen = set(range(episodes)) if only is None else {int(one) for one in only}
-    stage = _staged(plan, staging, free, parallel_policy=parallel_policy)
-    lease = cores.lease(max(1, free))
+    execution = _Execution(settings, _jobs_elsewhere(plan, settings, free), parallel_policy, reverse)
+    lease = cores.lease(max(1, free) * native_threads)
     times = {"action_timeout_ms": action_timeout_ms, "overage_ms": overage_ms, "hang_seconds": hang_seconds}
     described = {**about(plan), **times, "failed": failed}
     began = time.perf_counter()
@@ -144,12 +125,13 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         stack.enter_context(traced(path))
         stack.enter_context(torch_as_before())
         on_begin()
-        records = _play_all(plan, stage, journal, chosen, on_episode, reverse=reverse)
+        records = _play_all(plan, execution, journal, chosen, on_episode)
         if journal is not None and journal.finished and not (records.more or records.interrupted):
             journal.finish()
             return Report.load(journal.folder)
         timing = {"seconds": round(time.perf_counter() - began, 3), "processes": records.workers}
-        report = _reported(plan, records.kept, {**described, "timing": timing}, failed)
+        names = {"missions": described["missions"], "labels": described["policies"]}
+        report = Report.of(records.kept, {**described, "timing": timing}, failed=failed, seed=seed, **names)
         if records.interrupted:
             raise EvaluationInterrupted(report)
         if journal is not None:
@@ -165,6 +147,21 @@ def _check_where(strategy: str, jobs: int | None) -> None:
         raise UsageError(f"jobs must be a whole number, got {jobs!r}; leave it out for one a core")
     if jobs is not None and jobs < 0:
         raise UsageError(f"jobs must be at least 0, got {jobs}; 0 plays everything in the caller")
+
+
+def _jobs_within(budget: CpuBudget, jobs: int | None, native_threads: int) -> int:
+    """Return how many processes compute, each with its native threads: no more than there are cores for."""
+    if jobs is None:
+        return max(1, budget.free // native_threads)
+    most = max(1, budget.total // native_threads)
+    if native_threads == 1 or jobs <= most:  # a number of processes by itself is the user's to choose
+        return jobs
+    reason = (
+        f"jobs is {most} instead of {jobs}: {jobs} jobs of {native_threads} native threads need {jobs * native_threads} "
+        f"cores, and {budget.total} are there"
+    )
+    warnings.warn(FewerWorkers(reason), stacklevel=user_stacklevel())
+    return most
 
 
 def _limits(action_timeout_ms: float | None, overage_ms: float, hang_seconds: float | None) -> TimeLimits:
@@ -187,23 +184,33 @@ class EvaluationInterrupted(KeyboardInterrupt):
 
 
 @dataclass(frozen=True, slots=True)
-class _Stage:
+class _Execution:
     """Where a plan is played, and how: `jobs` is how many processes may compute, 0 where all happens in the caller."""
 
-    staging: Staging
+    settings: PlaySettings
     jobs: int
     parallel_policy: bool
-    start: Callable[[int], Supervisor]
+    reverse: bool
+
+    def split(self, tasks: int, agents: int) -> tuple[int, int]:
+        """Return how many processes play episodes, and how many cores each has for its agents.
+
+        Episodes come first, or, with `parallel_policy`, agents.
+        """
+        if self.parallel_policy:
+            cores = max(1, min(self.jobs, agents))
+            return max(1, min(self.jobs // cores, tasks)), cores
+        workers = max(1, min(self.jobs, tasks))
+        return workers, max(1, self.jobs // workers)
 
 
-def _staged(plan: Plan, staging: Staging, jobs: int, *, parallel_policy: bool) -> _Stage:
-    """Choose the workers of a plan: processes, or, if there are to be none or it cannot be sent there, the caller."""
-    factory = EpisodeWorkerFactory(plan, staging)
-    if jobs and (reason := unsendable(factory)) is not None:
-        why = f"everything is played in this process, because not all of it can be sent to others: {reason}"
-        warnings.warn(RunsHere(why), stacklevel=user_stacklevel())
-        jobs = 0
-    return _Stage(staging, jobs, parallel_policy, partial(episode_workers, PROCESS if jobs else SERIAL, factory))
+def _jobs_elsewhere(plan: Plan, settings: PlaySettings, jobs: int) -> int:
+    """Return how many processes play a plan: none if it cannot be sent there, which is said."""
+    if not jobs or (reason := unsendable(EpisodeWorkerFactory(plan, settings))) is None:
+        return jobs
+    why = f"everything is played in this process, because not all of it can be sent to others: {reason}"
+    warnings.warn(RunsHere(why), stacklevel=user_stacklevel())
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,12 +225,10 @@ class _Kept:
 
 def _play_all(
     plan: Plan,
-    stage: _Stage,
+    execution: _Execution,
     journal: Journal | None,
     chosen: set[int],
     on_episode: Callable[[EpisodeRecord], None],
-    *,
-    reverse: bool,
 ) -> _Kept:
     """Play all of the plan that is chosen and not in the journal yet; return the records of everything."""
     before = {record.key: record for record in journal.records} if journal is not None else {}
@@ -243,28 +248,22 @@ def _play_all(
 
     done = [where for key, where in keys.items() if key in before or where[2] not in chosen]
     run: Scheduler | None = None
-    interrupted, level = False, _Level(1, 1)
+    interrupted, workers = False, 1
     try:
         if len(done) < len(keys):
-            with stage.start(max(1, min(stage.jobs, len(keys) - len(done)))) as supervisor:
-                run = Scheduler(plan, supervisor, keep, stage.staging)
+            most = max(1, min(execution.jobs, len(keys) - len(done)))
+            with Scheduler(plan, execution.settings, PROCESS if execution.jobs else SERIAL, most, keep) as run:
                 facts = run.look(strict=False)
                 tasks = plan.tasks(facts, done)
                 tasks = [Task(t.mission, t.entry, tuple(n for n in t.episodes if n in chosen)) for t in tasks]
-                agents = max(len(one.agents) for one in facts.values())
-                level = levels(stage.jobs, len(tasks), agents, parallel_policy=stage.parallel_policy)
-                run.play(reversed(tasks) if reverse else tasks, level.workers, level.cores)
+                workers, cores = execution.split(len(tasks), max(len(one.agents) for one in facts.values()))
+                run.play(reversed(tasks) if execution.reverse else tasks, workers, cores)
     except KeyboardInterrupt:
         interrupted = True
     found = {record.key: record for record in (run.records.values() if run is not None else ())}
     more = not before.keys() >= found.keys()
     found |= before
-    return _Kept([found[key] for key in keys if key in found], more, interrupted, level.workers)
-
-
-def _reported(plan: Plan, records: Iterable[EpisodeRecord], described: Mapping[str, Any], failed: Failed) -> Report:
-    missions, labels = [mission.name for mission in plan.missions], [entry.label for entry in plan.entries]
-    return Report.of(records, described, failed=failed, seed=plan.seed, missions=missions, labels=labels)
+    return _Kept([found[key] for key in keys if key in found], more, interrupted, workers)
 
 
 def _found(missions: Any, cogs: int | None, variants: Sequence[str], map_seed: int | None) -> tuple[Mission, ...]:
@@ -293,4 +292,5 @@ def about(plan: Plan) -> dict[str, Any]:
         "episodes": plan.episodes,
         "seed": plan.seed,
         "steps": plan.max_steps,
+        "native_threads": plan.native_threads,
     }

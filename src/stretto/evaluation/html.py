@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 from statistics import median, quantiles
 from typing import Any
 
@@ -31,42 +32,7 @@ _CONTROLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t
 
 # The colours of policies lie 23 or more apart in CIELAB, for all eyes and for each kind of colour blindness, and have a
 # contrast of 4.5 to 1 with what is behind them. Beyond six they repeat: a name always stands beside its colour.
-_STYLE = """
-:root{color-scheme:light dark;--back:#fff;--box:#f5f6f8;--text:#1b1f24;--soft:#5a6270;--line:#d4d8de;--edge:#5a627066;
---bad:#b3261e;
---c0:#0072b2;--c1:#c04a00;--c2:#0b4a20;--c3:#7a24e8;--c4:#9c4a72;--c5:#3f1440}
-@media (prefers-color-scheme:dark){:root{--back:#14171b;--box:#1d2127;--text:#e6e9ee;--soft:#a2abb8;--line:#3a414b;
---edge:#a2abb866;--bad:#ff8a80;--c0:#56b4e9;--c1:#f5924e;--c2:#b5f0dc;--c3:#9a7bff;--c4:#ff5c93;--c5:#f2e641}}
-*{box-sizing:border-box}body{margin:0 auto;max-width:1360px;padding:16px clamp(12px,3vw,40px) 48px;color:var(--text);
-background:var(--back);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
-h1{font-size:1.6rem;margin:.4em 0 0}h2{font-size:1.2rem;margin:2.2em 0 .4em}h3{font-size:1rem;margin:1.4em 0 .3em}
-p{margin:.3em 0 .8em;max-width:80ch}p,h3,dt,dd,figcaption,summary{overflow-wrap:anywhere}.soft{color:var(--soft)}
-nav{display:flex;flex-wrap:wrap;gap:4px 16px;margin:.8em 0}a{color:var(--c0)}
-.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,300px),1fr));gap:14px;margin-bottom:16px}
-figure{margin:0;padding:10px 12px 6px;background:var(--box);border-radius:8px;min-width:0;max-width:800px}
-figcaption{font-weight:600;margin-bottom:6px}svg{overflow:visible}figure>svg{display:block;width:100%;font-size:12px}
-text{fill:var(--text);paint-order:stroke;stroke:var(--box);stroke-width:5px}text.soft{fill:var(--soft)}
-line{stroke:var(--line)}.rule{stroke:var(--soft);stroke-dasharray:4 3}.mark{fill:var(--c);stroke:var(--box);stroke-width:1.5}
-.c0{--c:var(--c0)}.c1{--c:var(--c1)}.c2{--c:var(--c2)}.c3{--c:var(--c3)}.c4{--c:var(--c4)}.c5{--c:var(--c5)}
-text.name{fill:var(--c);font-weight:600}.dot{fill:var(--c);fill-opacity:.45}.whisker{stroke:var(--c)}
-.box{fill:var(--c);fill-opacity:.16;stroke:var(--c)}.span{stroke:var(--c);stroke-width:4;stroke-opacity:.55}
-.scroll{overflow:auto;border:1px solid var(--line);border-radius:8px;width:fit-content;max-width:100%;
-background:linear-gradient(90deg,var(--back) 50%,transparent) 0/28px 100% no-repeat local,
-linear-gradient(270deg,var(--back) 50%,transparent) 100%/28px 100% no-repeat local,
-linear-gradient(90deg,var(--edge),transparent) 0/20px 100% no-repeat,
-linear-gradient(270deg,var(--edge),transparent) 100%/20px 100% no-repeat,var(--back)}.high{max-height:44rem}
-table{border-collapse:separate;border-spacing:0;font-variant-numeric:tabular-nums}th,td{vertical-align:baseline}
-th,td{padding:5px clamp(7px,1vw,12px);text-align:right;white-space:nowrap;border-bottom:1px solid var(--line)}
-tbody tr:last-child>*{border-bottom:0}thead th{position:sticky;top:0;background:var(--box)}.left{text-align:left}
-.long{min-width:9rem}
-th,.long{white-space:normal;max-width:15rem;overflow-wrap:break-word;vertical-align:bottom}td.long{vertical-align:baseline}
-@media (max-width:900px){table{font-size:13px}th,td{padding:5px 6px}}
-details{border:1px solid var(--line);border-radius:8px;padding:8px 12px;margin:8px 0}summary{cursor:pointer}
-code,pre{font:13px/1.45 ui-monospace,Menlo,Consolas,monospace}.kind{color:var(--bad);font-weight:600}
-pre{overflow:auto;background:var(--box);border-radius:6px;padding:10px;margin:.3em 0;max-height:26rem}
-dl{display:grid;grid-template-columns:minmax(5rem,max-content) 1fr;gap:2px 16px;margin:.6em 0}dt{color:var(--soft)}
-dd{margin:0;min-width:0;white-space:pre-wrap}
-"""
+_STYLE = files("stretto.evaluation").joinpath("report.css").read_text("utf-8")
 
 
 def render_html(report: Report) -> str:
@@ -91,7 +57,7 @@ def render_html(report: Report) -> str:
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Evaluation</title>\n'
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"<style>{_STYLE}</style></head><body>\n<h1>Evaluation</h1>"
+        f"<style>\n{_STYLE}</style></head><body>\n<h1>Evaluation</h1>"
         f'<p class="soft">{" · ".join(f"{what}: {size:,}" for size, what in sizes)}</p>\n<nav>{links}</nav>\n'
         f"{body}</body></html>\n"
     )

@@ -96,15 +96,6 @@ def _locked(folder: Path) -> int:
     return fd
 
 
-def read_plan(folder: str | Path) -> dict[str, Any]:
-    """Return the plan of an evaluation that was begun in a folder."""
-    try:
-        plan: dict[str, Any] = json.loads((Path(folder) / PLAN).read_text())
-    except (OSError, ValueError):
-        raise UsageError(f"there is no evaluation to go on with in {folder}: it has no readable {PLAN}") from None
-    return plan
-
-
 def _check_new(folder: Path, *, finished: bool) -> None:
     if finished:
         raise UsageError(f"{folder} holds a finished evaluation, which would be overwritten; choose another folder")
@@ -115,7 +106,10 @@ def _check_new(folder: Path, *, finished: bool) -> None:
 
 
 def _check_same(folder: Path, plan: dict[str, Any]) -> None:
-    begun = read_plan(folder)
+    try:
+        begun: dict[str, Any] = json.loads((folder / PLAN).read_text())
+    except (OSError, ValueError):
+        raise UsageError(f"there is no evaluation to go on with in {folder}: it has no readable {PLAN}") from None
     for key in sorted({*begun, *plan}):
         if begun.get(key) != plan.get(key):
             raise UsageError(

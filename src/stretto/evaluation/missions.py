@@ -28,19 +28,24 @@ class Source:
     map_seed: int | None = None
     allow_import: bool = False
 
+    @property
+    def changes(self) -> dict[str, int]:
+        """The numbers that were asked for, by name."""
+        return {key: value for key in ("cogs", "map_seed") if (value := getattr(self, key)) is not None}
+
     def words(self) -> list[str]:
         """Return the options of `stretto eval`."""
         words = ["-m", self.name]
         for variant in self.variants:
             words += ["--variant", variant]
-        for option, value in (("--cogs", self.cogs), ("--map-seed", self.map_seed)):
-            words += [] if value is None else [option, str(value)]
+        for name, value in self.changes.items():
+            words += [f"--{name.replace('_', '-')}", str(value)]
         return words + (["--allow-import"] if self.allow_import else [])
 
     def arguments(self) -> list[str]:
         """Return the arguments of `stretto.evaluate`, the mission first."""
-        changes = {"variants": list(self.variants) or None, "cogs": self.cogs, "map_seed": self.map_seed}
-        return [repr(self.name), *(f"{name}={value!r}" for name, value in changes.items() if value is not None)]
+        changes = {**({"variants": list(self.variants)} if self.variants else {}), **self.changes}
+        return [repr(self.name), *(f"{name}={value!r}" for name, value in changes.items())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +164,7 @@ def _of_game(known: KnownMission, asked: Source) -> Mission:
         if variant not in recipe.variants:
             raise _unknown(f"variant of {known.name}", variant, recipe.variants)
         kwargs.update(recipe.variants[variant])
-    changes = {key: value for key in ("cogs", "map_seed") if (value := getattr(asked, key)) is not None}
+    changes = asked.changes
     takes = inspect.signature(recipe.make).parameters
     if not any(one.kind is one.VAR_KEYWORD for one in takes.values()):
         _refuse(known.name, {key: value for key, value in changes.items() if key not in takes}, ())
@@ -177,8 +182,7 @@ def _unknown(what: str, name: str, names: Iterable[str]) -> UsageError:
 
 
 def _unchanged(asked: Source, make: Callable[[], Any], summary: str) -> Mission:
-    changes = {key: value for key in ("cogs", "map_seed") if (value := getattr(asked, key)) is not None}
-    _refuse(asked.name, changes, asked.variants)
+    _refuse(asked.name, asked.changes, asked.variants)
     return Mission(asked.name, make, summary, source=Source(asked.name))
 
 
@@ -230,8 +234,8 @@ def _entries(path: Path) -> list[dict[str, Any]]:
     except OSError as error:
         raise UsageError(f"a mission file must be readable YAML, and {path} is not: {error.strerror}") from None
     except (UnicodeDecodeError, yaml.YAMLError) as error:
-        told = " ".join(str(error).split())
-        raise UsageError(f"a mission file must be readable YAML, and {path} is not: {told}") from None
+        reason = " ".join(str(error).split())
+        raise UsageError(f"a mission file must be readable YAML, and {path} is not: {reason}") from None
     if isinstance(content, dict) and "mission" not in content:
         raise UsageError(
             f"a mission file must be a list of entries with the key 'mission', and {path} is a mapping with the keys "

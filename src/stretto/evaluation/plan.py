@@ -10,9 +10,10 @@ from typing import Any
 from stretto.core import SIMULTANEOUS, TURNS, AgentId
 from stretto.errors import UsageError
 from stretto.evaluation.missions import Mission
+from stretto.policies.actors import PolicyPlan
 from stretto.policies.spec import PolicySpec
 from stretto.rollout import EpisodePlan, TimeLimits
-from stretto.seeding import SeedTree
+from stretto.seeding import GLOBAL_GENERATORS, SeedTree
 
 LOCKSTEP_ROWS = 16
 """About how many agents a batch has, where a policy can act for several at once: as many episodes are played in step."""
@@ -42,12 +43,16 @@ def entries_of(policies: Sequence[Any], *, mix: bool) -> tuple[Entry, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Staging:
+class PlaySettings:
     """How a worker computes what a plan says: but for limits of time that strike, this never changes a result."""
 
     strategy: str = "sequential"
     limits: TimeLimits = _USUAL_LIMITS
-    watch: bool = False
+    keep_digests: bool = False
+
+    def strategies(self, entry: Entry) -> list[str]:
+        """Return where the agents of each policy choose: as the policy has it, or else as all do."""
+        return [spec.strategy or self.strategy for spec in entry.specs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,7 @@ class Plan:
     seed: int
     max_steps: int | None = None
     turns: str = SIMULTANEOUS
+    native_threads: int = 1
 
     def __post_init__(self) -> None:
         for name, values in (("mission", self.missions), ("policy", self.entries)):
@@ -98,9 +104,28 @@ class Plan:
             raise UsageError(f"a seed must be at least 0, got {self.seed}")
         if self.turns not in TURNS:
             raise UsageError(f"turns must be one of {', '.join(TURNS)}, got {self.turns!r}")
+        if type(self.native_threads) is not int or self.native_threads < 1:
+            raise UsageError(f"native_threads must be a whole number of at least 1, got {self.native_threads!r}")
         labels = [entry.label for entry in self.entries]
         if len(set(labels)) < len(labels):
             raise UsageError(f"policies that are compared must have different names, got {', '.join(labels)}")
+
+    def steps_of(self, mission: int) -> int | None:
+        """Return the most steps of a mission's episodes, if there is such a limit."""
+        return self.max_steps if self.max_steps is not None else self.missions[mission].max_steps
+
+    def policy_plans(self, entry: int, facts: Facts, *, guarded: bool) -> list[PolicyPlan]:
+        """Say what is fixed about the policies of an entry; `guarded`: all have private copies of all global generators."""
+        return [
+            PolicyPlan(
+                spec,
+                frozenset(GLOBAL_GENERATORS) if guarded else facts.draws[i],
+                batch_rows(facts, i),
+                self.seed,
+                native_threads=self.native_threads,
+            )
+            for i, spec in enumerate(self.entries[entry].specs)
+        ]
 
     def pairs(self) -> Iterator[tuple[int, int]]:
         """Every mission with every entry."""
@@ -135,7 +160,7 @@ def lockstep(facts: Facts) -> int:
     return max(1, LOCKSTEP_ROWS // len(facts.agents)) if any(facts.batches) else 1
 
 
-def rows(facts: Facts, policy: int) -> int:
+def batch_rows(facts: Facts, policy: int) -> int:
     """Return the rows of each batch of a policy: all its agents in all episodes that are played in step, at most."""
     return min(MOST_ROWS, lockstep(facts) * len(facts.agents)) if facts.batches[policy] else 0
 

@@ -11,6 +11,9 @@ from typing import Any
 from stretto.core import AgentId
 from stretto.errors import PolicyLost, WorkerDied, WorldHung
 
+RecordKey = tuple[str, str, int]
+"""What identifies an episode within a plan: its mission, its label and its number."""
+
 _LOST = {error.__name__ for error in (PolicyLost, WorkerDied, WorldHung)}
 
 
@@ -23,11 +26,11 @@ class EpisodeFailure:
 
     kind: str
     message: str
-    policy: str | None
-    agent: AgentId | None
-    step: int | None
-    traceback: str
-    reproduce: str
+    policy: str | None = None
+    agent: AgentId | None = None
+    step: int | None = None
+    traceback: str = ""
+    reproduce: str = ""
 
     @property
     def lost(self) -> bool:
@@ -58,8 +61,8 @@ class EpisodeRecord:
     timing: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def key(self) -> tuple[str, str, int]:
-        """What identifies the episode within a plan."""
+    def key(self) -> RecordKey:
+        """Its mission, its label and its number."""
         return self.mission, self.label, self.episode
 
     @property

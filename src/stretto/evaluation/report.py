@@ -16,8 +16,8 @@ import numpy as np
 from stretto.checkpoint import atomic_write_all
 from stretto.errors import UsageError
 from stretto.evaluation.bootstrap import Interval
-from stretto.evaluation.records import EpisodeRecord
-from stretto.evaluation.statistics import EpisodeKey, Failed, LabelSummary, PolicySummary, Summary, summarize
+from stretto.evaluation.records import EpisodeRecord, RecordKey
+from stretto.evaluation.statistics import Failed, LabelSummary, PolicySummary, Summary, summarize
 
 EPISODES, SUMMARY, TABLE, PAGE = "episodes.jsonl", "summary.json", "episodes.csv", "report.html"
 _GROUPS = ("rewards", "policies", "overdue", "statistics", "timing")  # columns of a table, after all others
@@ -55,7 +55,7 @@ class Report:
         # Through JSON, so that a plan is the same before it is saved and after it was loaded.
         return cls(tuple(records), summary, json.loads(_json(plan)))
 
-    def points(self, values: Mapping[EpisodeKey, float]) -> Iterator[tuple[str, dict[str, list[tuple[int, float]]]]]:
+    def points(self, values: Mapping[RecordKey, float]) -> Iterator[tuple[str, dict[str, list[tuple[int, float]]]]]:
         """Yield each mission with, by label, the numbers of its episodes and their `values`, where they have one."""
         found: dict[str, dict[str, list[tuple[int, float]]]] = {}
         for record in self.records:
@@ -214,7 +214,7 @@ def _iqm_text(row: LabelSummary | PolicySummary) -> str:
     return short_number(row.iqm) + ("" if row.interval is None else f" {interval_text(row.interval)}")
 
 
-_FIGURES: dict[str, Callable[[LabelSummary], str]] = {
+_FIGURES: dict[str, Callable[[Any], str]] = {
     "n": lambda row: str(row.episodes),
     "reward": lambda row: short_number(row.reward),
     "IQM [95%]": _iqm_text,
@@ -223,11 +223,7 @@ _FIGURES: dict[str, Callable[[LabelSummary], str]] = {
     "late": lambda row: str(row.overdue),
     "failed": lambda row: str(row.failures),
 }
-_FIGURES_OF_POLICIES: dict[str, Callable[[PolicySummary], str]] = {
-    "n": lambda row: str(row.episodes),
-    "reward": lambda row: short_number(row.reward),
-    "IQM [95%]": _iqm_text,
-}
+_ALSO_OF_POLICIES = ("n", "reward", "IQM [95%]")
 _RARE = ("late", "failed")
 _LESS_IMPORTANT = ("steps", "steps/s")
 _NAMES_WIDTH = 24  # of a mission and a policy together: with less they are hard to tell apart
@@ -235,9 +231,7 @@ _NAMES_WIDTH = 24  # of a mission and a policy together: with less they are hard
 
 def _figure(name: str, row: LabelSummary | PolicySummary) -> str:
     """Return the text of a figure; what only a whole mix has stands beside none of its policies."""
-    if isinstance(row, LabelSummary):
-        return _FIGURES[name](row)
-    return _FIGURES_OF_POLICIES[name](row) if name in _FIGURES_OF_POLICIES else ""
+    return _FIGURES[name](row) if isinstance(row, LabelSummary) or name in _ALSO_OF_POLICIES else ""
 
 
 def _mission(row: LabelSummary | PolicySummary) -> str:

@@ -29,6 +29,7 @@ def reproduce(plan: Plan, limits: TimeLimits, mission: Mission, entry: Entry, ep
         "action_timeout_ms": _milliseconds(limits.action_seconds),
         "overage_ms": _milliseconds(limits.overage_seconds or None) if limits.action_seconds else None,
         "hang_seconds": limits.hang_seconds if limits.hang_seconds != HANG_SECONDS else None,
+        "native_threads": plan.native_threads if plan.native_threads != 1 else None,
         "device": entry.specs[0].device,
         "deterministic": entry.specs[0].deterministic,
         "jobs": int(apart),

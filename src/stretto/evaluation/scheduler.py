@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Self
 
 from stretto.errors import Place, UsageError, WorkerDied, WorldHung
-from stretto.evaluation.episode_worker import LOADING_SECONDS, MARGIN_SECONDS, Look, PlayTask, Ready
-from stretto.evaluation.episodes import Played, Trouble, how_lost, trouble_of
-from stretto.evaluation.plan import Facts, Plan, Staging, Task
+from stretto.evaluation.episode_worker import (
+    LOADING_SECONDS,
+    MARGIN_SECONDS,
+    EpisodeWorkerFactory,
+    Look,
+    PlayTask,
+    Ready,
+)
+from stretto.evaluation.episodes import Played, failure_of, how_lost
+from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord, finite
 from stretto.evaluation.reproduce import reproduce
 from stretto.evaluation.statistics import LARGEST
 from stretto.evaluation.task_queue import TaskQueue
+from stretto.workers.base import Backend
 from stretto.workers.requests import Request
 from stretto.workers.supervisor import Supervisor
 
@@ -24,25 +33,34 @@ NOT_FINITE = "RewardNotFinite"
 
 
 class Scheduler:
-    """A plan being played. Results are kept by key; the order in which they come changes nothing."""
+    """A plan being played by so many workers. Results are kept by key; the order in which they come changes nothing."""
 
     def __init__(
         self,
         plan: Plan,
-        supervisor: Supervisor,
-        on_episode: Callable[[EpisodeRecord], None],
-        staging: Staging | None = None,
+        settings: PlaySettings,
+        backend: Backend,
+        workers: int = 1,
+        on_episode: Callable[[EpisodeRecord], None] = lambda _: None,
     ) -> None:
-        self._plan, self._on_episode = plan, on_episode
-        self._queue = TaskQueue(supervisor, Ready(), LOADING_SECONDS)
-        self._staging = staging or Staging()
+        self._plan, self._settings, self._on_episode = plan, settings, on_episode
+        self._supervisor = Supervisor(backend, native_threads=plan.native_threads)
+        for _ in range(workers):
+            self._supervisor.add_seat(EpisodeWorkerFactory(plan, settings))
+        self._queue = TaskQueue(self._supervisor, Ready(), LOADING_SECONDS)
         self.records: dict[tuple[int, int, int], EpisodeRecord] = {}
-        self.moments: dict[tuple[int, int, int], list[dict[str, tuple[int, int, float]]]] = {}
+        self.digests: dict[tuple[int, int, int], list[dict[str, tuple[int, int, float]]]] = {}
         self._facts: dict[tuple[int, int], Facts] = {}
         self._attempts: dict[Task, int] = {}
         self._apart: set[Task] = set()
         self._broken: dict[tuple[int, int], BaseException] = {}
         self._cores = 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._supervisor.close()
 
     def look(self, *, strict: bool = True) -> dict[tuple[int, int], Facts]:
         """Find out what the plan has to know of its missions and policies.
@@ -54,7 +72,7 @@ class Scheduler:
         looks: dict[tuple[int, int], int] = {}
 
         def message(look: Look) -> tuple[object, str, float | None]:
-            return look, "looking", self._staging.limits.silence_seconds(1)
+            return look, "looking", self._settings.limits.silence_seconds(1)
 
         def take(look: Look, answer: Request) -> list[Look]:
             pair = look.mission, look.entry
@@ -63,7 +81,7 @@ class Scheduler:
                 return []
             looks[pair] = looks.get(pair, 0) + 1
             if not answer.lost or not look.acting:
-                self._broken[pair] = self._told(pair, answer)
+                self._broken[pair] = self._why_unplayable(pair, answer)
                 if strict or isinstance(answer.error, UsageError) or not isinstance(answer.error, Exception):
                     raise self._broken[pair]
                 return []
@@ -78,17 +96,17 @@ class Scheduler:
             self._facts[pair] = Facts((), (frozenset(),) * count, (False,) * count)
         return self._facts
 
-    def _told(self, pair: tuple[int, int], answer: Request) -> BaseException:
+    def _why_unplayable(self, pair: tuple[int, int], answer: Request) -> BaseException:
         """Return why a mission cannot be played by a policy at all."""
         assert answer.error is not None
         if not answer.lost:
             return answer.error
         mission, entry = self._plan.missions[pair[0]].name, self._plan.entries[pair[1]].label
         what = f"the process that makes {mission} and loads {entry}"
-        message, text = how_lost(what, answer.error, self._staging.limits.hang_seconds)
-        told = WorkerDied(message, Place("looking at what is played"))
-        told.add_note(text)
-        return told
+        message, text = how_lost(what, answer.error, self._settings.limits.hang_seconds)
+        died = WorkerDied(message, Place("looking at what is played"))
+        died.add_note(text)
+        return died
 
     def play(self, tasks: Iterable[Task], workers: int | None = None, cores: int = 1) -> None:
         """Play tasks until none is left, on so many workers (default: all), each with so many cores."""
@@ -97,21 +115,19 @@ class Scheduler:
         for task in tasks:
             if (task.mission, task.entry) in self._broken:
                 for episode in task.episodes:
-                    self._keep(task, episode, Played(trouble=self._why_broken(task)))
+                    self._keep(task, episode, Played(failure=self._why_broken(task)))
             else:
                 playable.append(task)
         self._queue.do(playable, self._message, self._take, workers)
 
-    def _why_broken(self, task: Task) -> Trouble:
+    def _why_broken(self, task: Task) -> EpisodeFailure:
         """Say why a mission cannot be played with a policy; the world it is that fails if it fails with all of them."""
         error = self._broken[task.mission, task.entry]
         names = f"{self._plan.missions[task.mission].name} with {self._plan.entries[task.entry].label}"
-        trouble = trouble_of(error)
-        trouble.message = f"{names} cannot be played: {trouble.message.partition(chr(10))[0]}"
+        failure, specs = failure_of(error), self._plan.entries[task.entry].specs
+        message = f"{names} cannot be played: {failure.message.partition(chr(10))[0]}"
         everybody = all((task.mission, entry) in self._broken for entry in range(len(self._plan.entries)))
-        alone = len(self._plan.entries[task.entry].specs) == 1
-        trouble.policy = 0 if alone and not everybody else trouble.policy
-        return trouble
+        return replace(failure, message=message, policy=specs[0].name if len(specs) == 1 and not everybody else None)
 
     def _message(self, task: Task) -> tuple[object, str, float | None]:
         self._attempts[task] = self._attempts.get(task, 0) + 1
@@ -121,9 +137,9 @@ class Scheduler:
     def _limit(self, task: Task) -> float | None:
         """Return for how long a worker may be silent while it plays a task."""
         agents = len(self._facts[task.mission, task.entry].agents) * len(task.episodes)
-        limit = self._staging.limits.silence_seconds(agents)
-        own = {spec.strategy or self._staging.strategy for spec in self._plan.entries[task.entry].specs}
-        below = task in self._apart or own & {"processes", "adaptive"}
+        limit = self._settings.limits.silence_seconds(agents)
+        strategies = self._settings.strategies(self._plan.entries[task.entry])
+        below = task in self._apart or "processes" in strategies or "adaptive" in strategies
         return limit if limit is None or not below else limit + MARGIN_SECONDS
 
     def _take(self, task: Task, answer: Request) -> list[Task]:
@@ -134,19 +150,19 @@ class Scheduler:
             return [Task(task.mission, task.entry, (episode,)) for episode in task.episodes]
         error = answer.error
         if not answer.lost:
-            self._keep(task, task.episodes[0], Played(trouble=trouble_of(error)))
+            self._keep(task, task.episodes[0], Played(failure=failure_of(error)))
             return []
         # Policies that run elsewhere are told by themselves: then it was the world.
         what = "the world's process" if task in self._apart else "the process of the world and its policies"
         message, text = how_lost(what, error, self._limit(task))
-        return self._lost(task, Played(trouble=Trouble(type(error).__name__, message, text, lost=True)))
+        return self._lost(task, Played(failure=EpisodeFailure(type(error).__name__, message, traceback=text)))
 
     def _take_played(self, task: Task, results: Sequence[Played]) -> list[Task]:
-        if len(task.episodes) == 1 and results[0].trouble is not None and results[0].trouble.lost:
+        if len(task.episodes) == 1 and _is_lost(results[0]):
             return self._lost(task, results[0])
         again = []
         for episode, played in zip(task.episodes, results, strict=True):
-            if played.trouble is not None and played.trouble.lost:  # the last one left of those played in step
+            if _is_lost(played):  # the last one left of those played in step
                 again.append(Task(task.mission, task.entry, (episode,)))
             else:
                 self._keep(task, episode, played)
@@ -157,13 +173,13 @@ class Scheduler:
 
         The last attempt, and any after a hang, has the policies in processes of their own: these say whose it was.
         """
-        assert played.trouble is not None
+        assert played.failure is not None
         tried = self._attempts[task]
         if tried < ATTEMPTS:
-            if tried == ATTEMPTS - 1 or played.trouble.kind == WorldHung.__name__:
+            if tried == ATTEMPTS - 1 or played.failure.kind == WorldHung.__name__:
                 self._apart.add(task)
             return [task]
-        played.trouble.message += f" (tried {ATTEMPTS} times)"
+        played.failure = replace(played.failure, message=f"{played.failure.message} (tried {ATTEMPTS} times)")
         self._keep(task, task.episodes[0], played)
         return []
 
@@ -171,18 +187,12 @@ class Scheduler:
         plan, entry = self._plan, self._plan.entries[task.entry]
         begun = plan.episode(task.mission, task.entry, episode, self._facts[task.mission, task.entry].agents)
         mission = plan.missions[task.mission]
-        failure = None
-        trouble = played.trouble or _no_result(mission.name, played)
-        if trouble is not None:
-            failure = EpisodeFailure(
-                kind=trouble.kind,
-                message=trouble.message,
-                policy=None if trouble.policy is None else entry.specs[trouble.policy].name,
-                agent=trouble.agent,
-                step=trouble.step,
-                traceback=trouble.traceback,
-                reproduce=reproduce(plan, self._staging.limits, mission, entry, episode, apart=trouble.lost),
-            )
+        failure = played.failure or _no_result(mission.name, played)
+        if failure is not None:
+            # What dies while it is made is told as such: no episode of it was ever played in a process of its own.
+            apart = failure.lost and (task.mission, task.entry) not in self._broken
+            again = reproduce(plan, self._settings.limits, mission, entry, episode, apart=apart)
+            failure = replace(failure, reproduce=again)
         record = EpisodeRecord(
             mission=mission.name,
             label=entry.label,
@@ -203,17 +213,21 @@ class Scheduler:
             },
         )
         self.records[task.mission, task.entry, episode] = record
-        self.moments[task.mission, task.entry, episode] = played.moments
+        self.digests[task.mission, task.entry, episode] = played.digests
         self._on_episode(record)
 
 
-def _no_result(mission: str, played: Played) -> Trouble | None:
+def _is_lost(played: Played) -> bool:
+    return played.failure is not None and played.failure.lost
+
+
+def _no_result(mission: str, played: Played) -> EpisodeFailure | None:
     """Return what is wrong with the rewards of an episode that went well otherwise, if anything is."""
     for agent, total in played.rewards.items():
         if not abs(total) <= LARGEST:  # nor is NaN
-            told = (
+            message = (
                 f"the rewards of an agent must add up to a number from -{LARGEST:g} to {LARGEST:g}, got {total} for {agent} "
                 f"on {mission}; let the world's step return finite rewards"
             )
-            return Trouble(NOT_FINITE, told, "", agent=agent)
+            return EpisodeFailure(NOT_FINITE, message, agent=agent)
     return None

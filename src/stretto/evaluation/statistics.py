@@ -20,13 +20,12 @@ from typing import Any, Literal, get_args
 
 from stretto.errors import UsageError
 from stretto.evaluation.bootstrap import RESAMPLES, Bootstrap, Interval
-from stretto.evaluation.records import EpisodeRecord
+from stretto.evaluation.records import EpisodeRecord, RecordKey
 from stretto.seeding import SeedTree
 
 Failed = Literal["exclude", "worst"]
-EpisodeKey = tuple[str, str, int]
-Played = Mapping[str, Mapping[str, Mapping[int, float]]]
-"""Rewards by label, mission and episode."""
+RewardsByLabel = Mapping[str, Mapping[str, Mapping[int, float]]]
+"""By label, mission and episode."""
 
 LARGEST = 1e150  # numbers beyond are no results: their sums and differences need not be finite
 
@@ -185,7 +184,7 @@ def _check_single(records: Iterable[EpisodeRecord]) -> None:
             raise UsageError(f"each episode must have one record, got {count} of {key}; leave out all but one")
 
 
-def counted_rewards(records: Iterable[EpisodeRecord], failed: Failed = "exclude") -> dict[EpisodeKey, float]:
+def counted_rewards(records: Iterable[EpisodeRecord], failed: Failed = "exclude") -> dict[RecordKey, float]:
     """Return the reward with which each episode counts, by the episode's key; what does not count is not there.
 
     With "exclude", an episode of a mission that failed for one label is left out for all labels: otherwise a policy
@@ -232,7 +231,7 @@ def interquartile_mean(values: Iterable[float]) -> float | None:
 def _summarize_label(
     part: tuple[str | None, str],
     records: Sequence[EpisodeRecord],
-    rewards: Mapping[EpisodeKey, float],
+    rewards: Mapping[RecordKey, float],
     bootstrap: Bootstrap,
 ) -> LabelSummary:
     """Return all but the interval, which `bootstrap` is asked for."""
@@ -281,7 +280,7 @@ def _summarize_policies(
 
 
 def _compare_all(
-    missions: Sequence[str], labels: Sequence[str], rewards: Mapping[EpisodeKey, float], bootstrap: Bootstrap
+    missions: Sequence[str], labels: Sequence[str], rewards: Mapping[RecordKey, float], bootstrap: Bootstrap
 ) -> list[Comparison]:
     """Return how each label did against each later one: on all missions first, then mission by mission."""
     played: dict[str, dict[str, dict[int, float]]] = {}
@@ -294,7 +293,7 @@ def _compare_all(
 
 
 def _compare(
-    missions: Sequence[str], pair: tuple[str, str], played: Played, bootstrap: Bootstrap
+    missions: Sequence[str], pair: tuple[str, str], played: RewardsByLabel, bootstrap: Bootstrap
 ) -> Iterator[Comparison]:
     """Yield how a pair did on all missions and on each, without the intervals, which `bootstrap` is asked for."""
     first, second = (played.get(label, {}) for label in pair)

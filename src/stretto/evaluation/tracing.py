@@ -90,8 +90,8 @@ class TracedService:
             trace.stop()
             processes: dict[int, list[trace.Span]] = {}
             for name, start, duration, process, thread in log.spans:
-                told = name if process == os.getpid() else _BELOW + name
-                processes.setdefault(process, []).append((told, start, duration, process, thread))
+                shown = name if process == os.getpid() else _BELOW + name
+                processes.setdefault(process, []).append((shown, start, duration, process, thread))
             for spans in processes.values():  # one at a time: the caller names a process by its first span
                 self._port.send(Spans(spans))
 
@@ -114,17 +114,15 @@ class _Recorded:
     """Passes everything on, and records calls of some methods as spans."""
 
     def __init__(self, inner: Any, names: Mapping[str, str]) -> None:
-        self._inner = inner
-        for method, name in names.items():
-            setattr(self, method, _recorded(name, inner, method))
+        self._inner, self._names = inner, names
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        found = getattr(self._inner, name)  # looked up each time: a runner may replace its own
+        if name not in self._names:
+            return found
 
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with trace.span(self._names[name]):
+                return found(*args, **kwargs)
 
-def _recorded(name: str, inner: Any, method: str) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with trace.span(name):
-            return getattr(inner, method)(*args, **kwargs)  # looked up each time: a runner may replace its own
-
-    return call
+        return call

@@ -5,12 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from stretto.core import SIMULTANEOUS
-from stretto.evaluation.episode_worker import EpisodeWorkerFactory, episode_workers
-from stretto.evaluation.missions import Mission
-from stretto.evaluation.plan import Plan, Staging, entries_of
+from stretto.evaluation.plan import Plan, PlaySettings
 from stretto.evaluation.scheduler import Scheduler
 from stretto.workers.backends import PROCESS, SERIAL
 
@@ -60,20 +56,8 @@ class Verdict:
         return not self.differences
 
 
-def verify(  # noqa: PLR0913  every choice has a name and a default here
-    missions: Sequence[Mission],
-    policies: Sequence[Any],
-    *,
-    episodes: int = 3,
-    steps: int | None = 200,
-    seed: int = 0,
-    mix: bool = False,
-    turns: str = SIMULTANEOUS,
-    ways: Sequence[Way] = WAYS,
-    on_way: Callable[[str], None] = lambda _: None,
-) -> Verdict:
+def verify(plan: Plan, ways: Sequence[Way] = WAYS, on_way: Callable[[str], None] = lambda _: None) -> Verdict:
     """Play all episodes in each way, and compare every observation, action and reward bit by bit."""
-    plan = Plan(tuple(missions), entries_of(policies, mix=mix), episodes, seed, steps, turns)
     first: Scheduler | None = None
     differences = []
     failures: dict[tuple[int, int, int], str] = {}
@@ -86,8 +70,8 @@ def verify(  # noqa: PLR0913  every choice has a name and a default here
                 failures.setdefault(key, f"{where}: {record.failure.message}")
         if first is None:
             first = run
-        elif (told := _parting(first, run)) is not None:
-            differences.append(f"{way}: {told}")
+        elif (difference := _parting(first, run)) is not None:
+            differences.append(f"{way}: {difference}")
     assert first is not None
     total = sum(record.steps for record in first.records.values())
     why = failures[min(failures)] if failures else None
@@ -95,10 +79,8 @@ def verify(  # noqa: PLR0913  every choice has a name and a default here
 
 
 def _run(plan: Plan, way: Way) -> Scheduler:
-    staging = Staging(strategy=way.strategy, watch=True)
-    factory = EpisodeWorkerFactory(plan, staging)
-    with episode_workers(PROCESS if way.jobs else SERIAL, factory, max(1, way.jobs)) as supervisor:
-        run = Scheduler(plan, supervisor, lambda _: None, staging)
+    settings = PlaySettings(strategy=way.strategy, keep_digests=True)
+    with Scheduler(plan, settings, PROCESS if way.jobs else SERIAL, max(1, way.jobs)) as run:
         tasks = plan.tasks(run.look())
         run.play(reversed(tasks) if way.reverse else tasks, cores=2)
     return run
@@ -108,9 +90,9 @@ def _parting(one: Scheduler, other: Scheduler) -> str | None:
     """Say where two runs part first, and whose doing that seems to be."""
     for key in sorted(one.records):
         a, b = (dataclasses.replace(run.records[key], timing={}) for run in (one, other))
-        moments = list(zip(one.moments[key], other.moments[key], strict=False))
+        steps = list(zip(one.digests[key], other.digests[key], strict=False))
         where = f"{a.mission}, {a.label}, episode {a.episode}"
-        for step, (ours, theirs) in enumerate(moments):
+        for step, (ours, theirs) in enumerate(steps):
             if list(ours) != list(theirs):
                 return f"{where}, step {step}: other agents act: the world is not reproducible"
             for agent in ours:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -15,15 +15,15 @@ import numpy as np
 
 from stretto.adapters.agents import as_agents
 from stretto.adapters.local import LocalWorlds
+from stretto.budget import NativeThreads
 from stretto.checkpoint import atomic_write
-from stretto.core import SIMULTANEOUS, Action, AgentId
+from stretto.core import Action, AgentId
 from stretto.errors import UsageError
-from stretto.evaluation.episode_worker import EpisodeWorkerFactory, episode_workers
+from stretto.evaluation.episode_worker import EpisodeWorkerFactory
 from stretto.evaluation.missions import Mission
-from stretto.evaluation.plan import Facts, Plan, Staging, entries_of, rows
+from stretto.evaluation.plan import Facts, Plan, PlaySettings
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.scheduler import Scheduler
-from stretto.policies.actors import PolicyPlan
 from stretto.policies.runners import InPlace
 from stretto.rollout import rollout
 from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws
@@ -62,23 +62,17 @@ def replay(
     env, shows = _made(plan.missions[mission], render_mode)
     # Private generators for all, whether they are needed or not: it is slow anyway to look at everything.
     worlds = LocalWorlds(lambda _: as_agents(env, plan.turns), 1, GLOBAL_GENERATORS)
-    try:
-        plans = [
-            PolicyPlan(spec, frozenset(GLOBAL_GENERATORS), rows(facts, i), plan.seed)
-            for i, spec in enumerate(plan.entries[entry].specs)
-        ]
+    with closing(worlds), NativeThreads(plan.native_threads).capped():
+        plans = plan.policy_plans(entry, facts, guarded=True)
         runner, names = InPlace(plans, worlds.spec, batched=True), worlds.spec.action_names
-        limit = plan.max_steps if plan.max_steps is not None else plan.missions[mission].max_steps
         begun = plan.episode(mission, entry, episode, facts.agents)
-        for (step,) in rollout(worlds, runner, [begun], max_steps=limit):
+        for (step,) in rollout(worlds, runner, [begun], max_steps=plan.steps_of(mission)):
             if step.fault is not None:
                 raise step.fault.error
             assert step.outcome is not None
             nothing = {} if step.actions else dict.fromkeys(step.outcome.acting, 0.0)
             rewards = {**nothing, **step.outcome.rewards}
             yield Moment(step.steps, _picture(worlds, shows), dict(step.actions), rewards, names)
-    finally:
-        worlds.close()
 
 
 def _made(mission: Mission, render_mode: str | None) -> tuple[Any, bool]:
@@ -97,81 +91,43 @@ def _picture(worlds: LocalWorlds, shows: bool) -> Any:
         return None
 
 
-def watch_episode(
-    mission: Mission,
-    policies: Sequence[Any],
-    *,
-    seed: int,
-    episode: int,
-    steps: int | None,
-    turns: str = SIMULTANEOUS,
-    render_mode: str = "ansi",
-) -> Iterator[Moment]:
-    """Play one episode of a mission, all policies together, and yield what is seen."""
-    plan = Plan((mission,), entries_of(policies, mix=len(policies) > 1), episode + 1, seed, steps, turns)
-    with episode_workers(SERIAL, EpisodeWorkerFactory(plan, Staging())) as supervisor:
-        facts = Scheduler(plan, supervisor, lambda _: None).look()
+def watch_episode(plan: Plan, episode: int, render_mode: str = "ansi") -> Iterator[Moment]:
+    """Play one episode of a plan with one mission and one entry, and yield what is seen."""
+    with Scheduler(plan, PlaySettings(), SERIAL) as run:
+        facts = run.look()
     yield from replay(plan, facts[0, 0], 0, 0, episode, render_mode)
 
 
-def films(  # noqa: PLR0913  what a plan has, and where to
-    missions: Sequence[Mission],
-    policies: Sequence[Any],
-    episodes: int,
-    seed: int,
-    steps: int | None,
-    count: int,
-    folder: Path,
-    *,
-    mix: bool = False,
-    turns: str = SIMULTANEOUS,
-    records: Iterable[EpisodeRecord] | None = None,
-) -> Iterator[Path]:
-    """Film the first `count` episodes of each mission and policy; yield the files.
+def films(plan: Plan, records: Sequence[EpisodeRecord], count: int, folder: Path) -> Iterator[Path]:
+    """Film the first `count` of the episodes of each mission and policy that were played; yield the files.
 
-    With `records`, these are of those that were played, and a film ends where its record does. Episodes in which a
-    process died or hung are passed over: they would take this process along.
+    A film ends where its record does. Episodes in which a process died or hung are passed over: they would take this
+    process along.
     """
-    plan = Plan(tuple(missions), entries_of(policies, mix=mix), episodes, seed, steps, turns)
-    known = None if records is None else {record.key: record for record in records}
-    facts = _looked_at(plan)
+    # It is looked at elsewhere if it can be sent there: a policy may die in its first step.
+    sendable = unsendable(EpisodeWorkerFactory(plan, PlaySettings())) is None
+    with Scheduler(plan, PlaySettings(), PROCESS if sendable else SERIAL) as run:
+        facts = run.look()
     for mission, entry in plan.pairs():
         pair = plan.missions[mission].name, plan.entries[entry].label
-        numbers = list(range(episodes)) if known is None else _safe_to_play(known, pair)
-        for episode in numbers[:count]:
-            record = None if known is None else known[(*pair, episode)]
-            shown = _shown(plan, facts[mission, entry], (mission, entry, episode), record)
-            if not shown and record is not None and record.failure is not None:
+        safe = [r for r in records if r.key[:2] == pair and not (r.failure is not None and r.failure.lost)]
+        for record in sorted(safe, key=lambda record: record.episode)[:count]:
+            shown = _shown(plan, facts[mission, entry], (mission, entry, record.episode), record.steps)
+            if not shown and record.failure is not None:
                 continue  # it failed before there was anything to see
-            name = "-".join((*pair, str(episode)))
-            safe = "".join(letter if letter.isalnum() or letter in "-_.+" else "_" for letter in name)
-            yield film(iter(shown), folder / "videos" / f"{safe}.gif")
+            name = "-".join((*pair, str(record.episode)))
+            safe_name = "".join(letter if letter.isalnum() or letter in "-_.+" else "_" for letter in name)
+            yield film(iter(shown), folder / "videos" / f"{safe_name}.gif")
 
 
-def _shown(plan: Plan, facts: Facts, which: tuple[int, int, int], record: EpisodeRecord | None) -> list[Moment]:
+def _shown(plan: Plan, facts: Facts, which: tuple[int, int, int], steps: int) -> list[Moment]:
     """Return what is seen of an episode; it is played again if it was the first here to import torch, see `LateImport`."""
     while True:
         draws = GlobalDraws()
         with closing(replay(plan, facts, *which, "rgb_array")) as moments:
-            shown = list(_until_it_fails(islice(moments, None if record is None else record.steps + 1)))
+            shown = list(_until_it_fails(islice(moments, steps + 1)))
         if LATE_IMPORT not in draws.names():
             return shown
-
-
-def _safe_to_play(records: Mapping[tuple[str, str, int], EpisodeRecord], pair: tuple[str, str]) -> list[int]:
-    """Return the episodes of a mission and policy in which no process died or hung."""
-    return sorted(
-        episode
-        for (*where, episode), record in records.items()
-        if tuple(where) == pair and not (record.failure is not None and record.failure.lost)
-    )
-
-
-def _looked_at(plan: Plan) -> dict[tuple[int, int], Facts]:
-    """Look at what is played, elsewhere if it can be sent there: a policy may die in its first step."""
-    factory = EpisodeWorkerFactory(plan, Staging())
-    with episode_workers(PROCESS if unsendable(factory) is None else SERIAL, factory) as supervisor:
-        return Scheduler(plan, supervisor, lambda _: None).look()
 
 
 def _until_it_fails(moments: Iterator[Moment]) -> Iterator[Moment]:

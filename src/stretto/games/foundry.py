@@ -367,27 +367,17 @@ def _check_share(name: str, value: Any, most: float) -> float:
     return float(value)
 
 
+def _mission(summary: str, cogs: int, layout: str, side: int, map_seed: int, **more: Any) -> dict[str, Any]:
+    size = {"height": side, "width": side}
+    return {"summary": summary, "kwargs": {"cogs": cogs, "layout": layout, **size, "map_seed": map_seed, **more}}
+
+
 MISSIONS: dict[str, dict[str, Any]] = {
-    "foundry_1": {
-        "summary": "Four cogs on an open field.",
-        "kwargs": {"cogs": 4, "layout": "open", "height": 16, "width": 16, "map_seed": 1},
-    },
-    "foundry_2": {
-        "summary": "Six cogs in a maze, where only one can pass.",
-        "kwargs": {"cogs": 6, "layout": "maze", "height": 19, "width": 19, "map_seed": 2},
-    },
-    "foundry_3": {
-        "summary": "Eight cogs that contest few and small deposits.",
-        "kwargs": {"cogs": 8, "layout": "scarce", "height": 20, "width": 20, "map_seed": 3},
-    },
-    "foundry_4": {
-        "summary": "Twenty-four cogs in rooms with narrow doors.",
-        "kwargs": {"cogs": 24, "layout": "crowded", "height": 20, "width": 20, "map_seed": 4},
-    },
-    "foundry_5": {
-        "summary": "Sixteen cogs in caves, where everything is far away.",
-        "kwargs": {"cogs": 16, "layout": "large", "height": 40, "width": 40, "map_seed": 5, "max_steps": 500},
-    },
+    "foundry_1": _mission("Four cogs on an open field.", 4, "open", 16, 1),
+    "foundry_2": _mission("Six cogs in a maze, where only one can pass.", 6, "maze", 19, 2),
+    "foundry_3": _mission("Eight cogs that contest few and small deposits.", 8, "scarce", 20, 3),
+    "foundry_4": _mission("Twenty-four cogs in rooms with narrow doors.", 24, "crowded", 20, 4),
+    "foundry_5": _mission("Sixteen cogs in caves, where everything is far away.", 16, "large", 40, 5, max_steps=500),
 }
 
 VARIANTS: dict[str, dict[str, Any]] = {

@@ -24,7 +24,7 @@ from gymnasium.vector import AutoresetMode
 from stretto.envs.make import make_vec
 from stretto.envs.vector import VectorEnv
 from stretto.errors import UsageError
-from stretto.interop.beside import has_attribute, is_wrapped, read_attribute
+from stretto.interop.env_attributes import has_attribute, is_wrapped, read_attribute
 from stretto.spaces import Array
 
 try:

@@ -28,8 +28,9 @@ class PolicyPlan:
 
     `draws` is `None` where that has to be found out. `rows` does not matter where the policy has no `step_batch`. `seed`
     is for what it draws while it is loaded, such as weights: it is loaded in several processes, and must be the same in
-    each. `blocks`: its agents are asked by blocks, which one process computes as a whole. In the first `measured` steps of
-    an agent it is also measured for how long it computes: to ask for that takes 0.3 µs on some machines, 20 on others.
+    each. `blocks`: its agents are asked by blocks, which one process computes as a whole. In whichever process, it computes
+    with `native_threads`: their number can change the last bits. In the first `measured` steps of an agent it is also
+    measured for how long it computes: to ask for that takes 0.3 µs on some machines, 20 on others.
     """
 
     spec: PolicySpec
@@ -37,6 +38,7 @@ class PolicyPlan:
     rows: int = 0
     seed: int = 0
     blocks: bool = False
+    native_threads: int = 1
     measured: int = 0
 
     def load(self, world: WorldSpec) -> MultiAgentPolicy:
@@ -56,10 +58,11 @@ class AgentEpisode:
 
 
 class Question(NamedTuple):
-    """An agent has to act."""
+    """An agent, which follows the policy with this number, has to act."""
 
     episode: EpisodeKey
     agent: AgentId
+    policy: int
     observation: Observation
 
 
@@ -186,26 +189,29 @@ class Actors:
             if player.guard is not None:
                 self._loaded[player.who.policy].drawn |= player.guard.drawn
 
+    def groups(self, questions: Sequence[Question]) -> list[list[int]]:
+        """Return which questions are answered in one call, by their places: those for a policy with `step_batch`."""
+        groups: dict[Hashable, list[int]] = {}
+        for i, (episode, agent, policy, _) in enumerate(questions):
+            # One that draws from global generators acts for one agent at a time: they are that agent's then.
+            together = self._loaded[policy].rows and self._players[episode, agent].guard is None
+            groups.setdefault(("batch", policy) if together else i, []).append(i)
+        return list(groups.values())
+
     def act(self, questions: Sequence[Question]) -> list[Decision]:
         """Return what each agent does, asked in this order. Those that follow a policy with `step_batch` are together."""
-        players = [self._players[episode, agent] for episode, agent, _ in questions]
+        players = [self._players[question[:2]] for question in questions]
         if self._one_by_one:
-            return [_act(player, question[2]) for player, question in zip(players, questions, strict=True)]
+            return [_act(player, question[3]) for player, question in zip(players, questions, strict=True)]
         decisions: dict[int, Decision] = {}
-        groups: dict[Hashable, list[int]] = {}
-        for i, player in enumerate(players):
-            loaded = self._loaded[player.who.policy]
-            # One that draws from global generators acts for one agent at a time: they are that agent's then.
-            together = loaded.rows and player.guard is None
-            groups.setdefault(("batch", player.who.policy) if together else i, []).append(i)
-        for group in groups.values():
-            loaded = self._loaded[players[group[0]].who.policy]
+        for group in self.groups(questions):
+            loaded = self._loaded[questions[group[0]].policy]
             if not loaded.rows:
                 decisions[group[0]] = _act(players[group[0]], questions[group[0]].observation)
                 continue
             for start in range(0, len(group), loaded.rows):
                 chunk = group[start : start + loaded.rows]
-                answers = _act_together(loaded, [players[i] for i in chunk], [questions[i][2] for i in chunk])
+                answers = _act_together(loaded, [players[i] for i in chunk], [questions[i].observation for i in chunk])
                 decisions.update(zip(chunk, answers, strict=True))
         return [decisions[i] for i in range(len(questions))]
 
@@ -239,6 +245,7 @@ class Actors:
             Question(
                 block.episodes[s],
                 block.agents[j],
+                block.policy,
                 map_space(lambda _, part, s=s, j=j: own_copy(part[s][j]), seen, block.observations),
             )
             for s, j in whom

@@ -1,4 +1,4 @@
-"""Adaptive: watches what choosing takes, and changes where agents choose_strategy at the start of an episode."""
+"""Adaptive: watches what choosing takes, and changes where agents choose at the start of an episode."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import Any
 from stretto.core import WorldSpec
 from stretto.measure import LockWatch, duration
 from stretto.policies.actors import AgentEpisode, Block, Decision, EpisodeKey, PolicyPlan, Question
-from stretto.policies.runners import ActorsFactory, Runner, Weights
+from stretto.policies.processes import ActorsFactory
+from stretto.policies.runners import Runner, Weights
 from stretto.workers.mail import dump, unsendable
 
 PROCESSES_SECONDS = 100e-6
-"""What a step costs more when agents choose_strategy in other processes, beside the pickling; measured with four agents."""
+"""What a step costs more when agents choose in other processes, beside the pickling; measured with four agents."""
 
 THREAD_SECONDS = 60e-6
 """What it costs more for each agent that chooses in a thread."""
@@ -27,7 +28,7 @@ LEAST_GAIN = 1.15
 """A predicted gain below this is not worth a change: the prediction may be off by as much."""
 
 WATCHED_STEPS = 16
-"""How many of an episode's steps are looked at to choose_strategy for the next one."""
+"""How many of an episode's steps are looked at to choose a strategy for the next one."""
 
 _LOCKWATCHED_STEPS = 2
 _LOCK_SECONDS = 3e-3
@@ -66,7 +67,6 @@ class Adaptive:
         self._chosen = ["batched" if i in self._free else name for i, name in enumerate(strategies)]
         self._runner = make(self._chosen)
         self._seen = {i: Seen(stuck=unsendable(ActorsFactory([plans[i]], world))) for i in self._free}
-        self._policies: dict[tuple[EpisodeKey, str], int] = {}
         self._under_way: set[EpisodeKey] = set()
         self._questions: Sequence[Question] = ()
         self._published: tuple[int, Weights] | None = None
@@ -78,7 +78,6 @@ class Adaptive:
         if not self._under_way:
             self._reconsider()
         self._under_way |= {who.episode for who in agents}
-        self._policies.update({(who.episode, who.agent): who.policy for who in agents})
         self._runner.begin(agents)
 
     def _watched_ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
@@ -97,7 +96,7 @@ class Adaptive:
             replies = self._runner.replies()
         self._last_seconds = time.perf_counter() - began
         for question, reply in zip(self._questions, replies, strict=True):
-            seen_of = self._seen.get(self._policies[question.episode, question.agent])
+            seen_of = self._seen.get(question.policy)
             if seen_of is not None:
                 seen_of.seconds.append(reply.seconds)
                 seen_of.busy.append(reply.busy_seconds)
@@ -139,7 +138,6 @@ class Adaptive:
 
     def end(self, episode: EpisodeKey) -> frozenset[str]:
         self._under_way.discard(episode)
-        self._policies = {key: policy for key, policy in self._policies.items() if key[0] != episode}
         return self._runner.end(episode)
 
     def close(self) -> None:
@@ -155,9 +153,9 @@ def choose_strategy(
         seen.waits = max(0.0, median(seen.seconds) - busy)
     # Where threads wait for each other's turn with the interpreter, that is no waiting of the policy's own.
     seconds = busy + seen.waits
-    told = f"an agent takes {duration(seconds)}"
+    each = f"an agent takes {duration(seconds)}"
     if plan.rows:
-        return "batched", f"{told}, and all are asked at once"
+        return "batched", f"{each}, and all are asked at once"
     if agents == 1:
         return "batched", "there is only one agent"
     expected = {"batched": agents * seconds, "threads": _in_threads(seen, busy, agents, cores)}
@@ -170,12 +168,12 @@ def choose_strategy(
     gain = expected["batched"] / expected[best]
     if best == "threads":
         why = "most of it waiting" if busy < 0.5 * seconds else "which leaves the interpreter to other threads"
-        return best, f"{told}, {why}, and {agents} threads should be {gain:.1f} times faster"
+        return best, f"{each}, {why}, and {agents} threads should be {gain:.1f} times faster"
     if best == "processes":
-        return best, f"{told}, and {agents} of them on {cores} cores should be {gain:.1f} times faster"
+        return best, f"{each}, and {agents} of them on {cores} cores should be {gain:.1f} times faster"
     if seen.stuck is not None:
-        return best, f"{told}, and it cannot be in another process: {seen.stuck}"
-    return best, f"{told}, and handing {agents} of them to {cores} cores would gain nothing"
+        return best, f"{each}, and it cannot be in another process: {seen.stuck}"
+    return best, f"{each}, and handing {agents} of them to {cores} cores would gain nothing"
 
 
 def _in_threads(seen: Seen, busy: float, agents: int, cores: int) -> float:

@@ -25,7 +25,22 @@ from stretto.policies.foundry_memory import (
     distances,
     first_steps,
     spread,
+    union,
 )
+
+
+class _FoundryPolicy(MultiAgentPolicy):
+    """What both are: `name` is what users call it, and `cog` the policy of one agent, which shares nothing with others."""
+
+    name: str
+    cog: type[AgentPolicy]
+
+    def __init__(self, world: WorldSpec) -> None:
+        _check_is_foundry(self.name, world)
+        super().__init__(world)
+
+    def agent_policy(self, agent: AgentId) -> AgentPolicy:
+        return self.cog()
 
 
 def _check_is_foundry(policy: str, world: WorldSpec) -> None:
@@ -37,21 +52,6 @@ def _check_is_foundry(policy: str, world: WorldSpec) -> None:
                 f"{policy} plays Foundry alone, got a world in which {agent} observes {' '.join(str(space).split())}; "
                 f"choose a foundry mission, or a policy for any world, such as random"
             )
-
-
-class Gatherer(MultiAgentPolicy):
-    """Each cog takes the nearest deposit of an ore that its next heart lacks, then the nearest forge.
-
-    It remembers the map, explores where it knows of nothing to do, and turns to a charger when it has just enough
-    energy to get there.
-    """
-
-    def __init__(self, world: WorldSpec) -> None:
-        _check_is_foundry("gatherer", world)
-        super().__init__(world)
-
-    def agent_policy(self, agent: AgentId) -> AgentPolicy:
-        return _GathererCog()
 
 
 class _GathererCog(AgentPolicy):
@@ -74,31 +74,21 @@ class _GathererCog(AgentPolicy):
             return pilot.go(memory, memory.chargers)
         wanted = memory.forges
         if lacking:
-            wanted = 0
-            for kind in lacking:
-                wanted |= memory.deposits[kind]
+            wanted = union(memory.deposits[kind] for kind in lacking)
             if wanted >> here & 1:
                 return pilot.stay(game.MINE)
         goals = wanted or memory.places_to_look(lacking)
         return pilot.go(memory, goals) if goals else pilot.wander(memory)
 
 
-class Planner(MultiAgentPolicy):
-    """Each cog compares itineraries over the deposits, chargers and forges that it knows, and begins the best one.
+class Gatherer(_FoundryPolicy):
+    """Each cog takes the nearest deposit of an ore that its next heart lacks, then the nearest forge.
 
-    An itinerary is a sequence of legs: walk to a site, and mine, charge or craft there. They are extended leg by leg in
-    a model of time, energy and cargo, and the most promising are kept. They are compared by the hearts that they yield,
-    less what the time that they take would yield otherwise. Where a kind of site is not known, places that were never
-    seen stand for it; sites that others are at, or that were not seen for long, count for less. All of that is done anew
-    in each step.
+    It remembers the map, explores where it knows of nothing to do, and turns to a charger when it has just enough
+    energy to get there.
     """
 
-    def __init__(self, world: WorldSpec) -> None:
-        _check_is_foundry("planner", world)
-        super().__init__(world)
-
-    def agent_policy(self, agent: AgentId) -> AgentPolicy:
-        return _PlannerCog()
+    name, cog = "gatherer", _GathererCog
 
 
 class _Site(NamedTuple):
@@ -237,10 +227,7 @@ class _PlannerCog(AgentPolicy):
         """Return where the cog is, and then the sites that are worth a thought: the nearest of each kind."""
         memory = self._memory
         known = [*memory.deposits, memory.chargers, memory.forges]
-        everything = 0
-        for cells in known:
-            everything |= cells
-        order = list(distances(memory.here, everything, memory.free))
+        order = list(distances(memory.here, union(known), memory.free))
         look = memory.places_to_look(list(KINDS))
         nearest_look = next(iter(distances(memory.here, look, memory.free)), None)
         sites = [_Site(memory.here, -1, 0, 0)]
@@ -271,9 +258,7 @@ class _PlannerCog(AgentPolicy):
         memory = self._memory
         if memory.free != self._ways_over:
             self._ways, self._ways_over = {}, memory.free
-        targets = 0
-        for site in sites:
-            targets |= 1 << site.cell
+        targets = union(1 << site.cell for site in sites)
         for site in sites:
             ways = self._ways.setdefault(site.cell, {})
             if any(other.cell not in ways for other in sites):
@@ -300,6 +285,19 @@ class _PlannerCog(AgentPolicy):
             if kept and (best is None or kept[0].score > best.score):
                 best = kept[0]
         return best
+
+
+class Planner(_FoundryPolicy):
+    """Each cog compares itineraries over the deposits, chargers and forges that it knows, and begins the best one.
+
+    An itinerary is a sequence of legs: walk to a site, and mine, charge or craft there. They are extended leg by leg in
+    a model of time, energy and cargo, and the most promising are kept. They are compared by the hearts that they yield,
+    less what the time that they take would yield otherwise. Where a kind of site is not known, places that were never
+    seen stand for it; sites that others are at, or that were not seen for long, count for less. All of that is done anew
+    in each step.
+    """
+
+    name, cog = "planner", _PlannerCog
 
 
 def _score(itinerary: _Itinerary) -> float:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from itertools import islice
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -41,46 +45,41 @@ def cells_in(bits: int) -> list[int]:
     return found
 
 
+def union(sets: Iterable[int]) -> int:
+    """Return the cells that are in any of several sets."""
+    return reduce(or_, sets, 0)
+
+
+def waves(cells: int, passable: int) -> Iterator[int]:
+    """Yield the cells that are 0, 1, 2 and more steps away from `cells`, over those that are passable."""
+    left = passable | cells
+    while cells:
+        yield cells
+        left ^= cells
+        cells = spread(cells) & left
+
+
 def first_steps(here: int, goals: int, passable: int) -> tuple[float, int]:
     """Return how far the nearest goal is, and the cells beside `here` from which a shortest way leads on."""
     if goals >> here & 1:
         return 0, 0
     beside = spread(1 << here)
-    wave, left, distance = goals & passable, passable, 1
-    while wave:
+    for distance, wave in enumerate(waves(goals & passable, passable), 1):
         if reached := wave & beside:
             return distance, reached
-        left ^= wave
-        wave = spread(wave) & left
-        distance += 1
     return math.inf, 0
 
 
 def distances(source: int, targets: int, passable: int) -> dict[int, int]:
     """Return how far each of the targets is that can be reached, the nearest first."""
     found: dict[int, int] = {}
-    wave, left, distance = 1 << source, passable, 0
-    left |= wave
-    while wave and targets:
+    for distance, wave in enumerate(waves(1 << source, passable)):
         if reached := wave & targets:
             targets ^= reached
-            for cell in cells_in(reached):
-                found[cell] = distance
-        left ^= wave
-        wave = spread(wave) & left
-        distance += 1
+            found.update(dict.fromkeys(cells_in(reached), distance))
+        if not targets:
+            break
     return found
-
-
-def flooded(source: int, passable: int) -> int:
-    """Return all cells that can be reached from one."""
-    wave, left = 1 << source, passable | 1 << source
-    reached = 0
-    while wave:
-        reached |= wave
-        left ^= wave
-        wave = spread(wave) & left
-    return reached
 
 
 def _bits(cells: NDArray[Any]) -> int:
@@ -130,7 +129,7 @@ class Memory:
         seen_open = _bits(self._open)
         if seen_open != self._seen_open:
             # It stays in one part: what can be reached changes only with what was seen.
-            self._seen_open, self.free = seen_open, flooded(self.here, seen_open)
+            self._seen_open, self.free = seen_open, union(waves(1 << self.here, seen_open))
         self.others = 0
         for r, c in np.argwhere(planes[game.COG_PLANE]).tolist():
             self.others |= 1 << (top + r) * SIDE + left + c
@@ -159,9 +158,7 @@ class Memory:
         """Return where something new may be: what was never seen, or else depleted deposits out of sight."""
         if frontier := self.frontier():
             return frontier
-        places = 0
-        for kind in kinds:
-            places |= self.ever_deposits[kind]
+        places = union(self.ever_deposits[kind] for kind in kinds)
         return sum(1 << cell for cell in cells_in(places) if self.age(cell) > game.VIEW)
 
 
@@ -211,11 +208,7 @@ class Pilot:
         return self._aside(memory) if self._rng.random() < 0.4 else game.WAIT
 
     def _cell_nearby(self, here: int, empty: int) -> int:
-        reached = wave = 1 << here
-        for _ in range(self.RETREAT):
-            wave = spread(wave) & empty
-            reached |= wave
-        cells = cells_in(reached)
+        cells = cells_in(union(islice(waves(1 << here, empty), self.RETREAT + 1)))
         return 1 << cells[int(self._rng.integers(len(cells)))]
 
     def wander(self, memory: Memory) -> int:

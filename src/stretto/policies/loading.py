@@ -54,10 +54,10 @@ def _load_team(found: Any, spec: PolicySpec, world: WorldSpec) -> MultiAgentPoli
 
 def _load_agents(found: Any, spec: PolicySpec, world: WorldSpec) -> MultiAgentPolicy:
     arguments = {**_offered(found, world=world, agent="", device=spec.device), **spec.kwargs}
-    told = "agent" in arguments and "agent" not in spec.kwargs
+    takes_agent = "agent" in arguments and "agent" not in spec.kwargs
 
     def make(agent: AgentId) -> Any:
-        made = _with_data(found(**{**arguments, "agent": agent} if told else arguments), spec)
+        made = _with_data(found(**{**arguments, "agent": agent} if takes_agent else arguments), spec)
         return made if hasattr(made, "step") else _Calling(made)
 
     _check_arguments(found, spec, (), arguments)

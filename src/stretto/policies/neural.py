@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from stretto.budget import NativeThreads
 from stretto.checkpoint import read_safetensors
 from stretto.core import Action, AgentId, AgentPolicy, MultiAgentPolicy, Observation, WorldSpec
 from stretto.errors import InvalidSpace, UsageError
-from stretto.policies.torch_settings import check_device
+from stretto.policies.torch_settings import check_device, torch_installed
 from stretto.seeding import SeedTree
 from stretto.spaces import leaves, map_space
 
@@ -26,6 +26,8 @@ MOST_TERMS = 1 << 20
 """How many products are held at once: 4 MB."""
 
 Floats = NDArray[np.float32]
+
+_ONE_THREAD = NativeThreads(1)
 
 
 class Neural(MultiAgentPolicy):
@@ -50,7 +52,8 @@ class Neural(MultiAgentPolicy):
         device: str = "cpu",
     ) -> None:
         super().__init__(world)
-        _check_torch()
+        if not torch_installed():
+            raise UsageError("neural needs torch, which is not installed; run pip install 'stretto[train]'")
         check_device(device)
         self.deterministic, self.noise, self.device = deterministic, noise, device
         inputs = max(1, *(_input_width(space) for space in world.observation_spaces.values()))
@@ -79,10 +82,10 @@ class Neural(MultiAgentPolicy):
         found = {name: values.shape for name, values in weights.items()}
         if found != self.shapes:
             wrong = sorted(name for name in found | self.shapes if found.get(name) != self.shapes.get(name))
-            told = ", ".join(
+            differences = ", ".join(
                 f"{name} {found.get(name, 'missing')}, not {self.shapes.get(name, 'there')}" for name in wrong
             )
-            raise UsageError(f"weights must have the shapes that the world's spaces give, got {told} in {path}")
+            raise UsageError(f"weights must have the shapes that the world's spaces give, got {differences} in {path}")
         if broken := [name for name, values in weights.items() if values.dtype != np.float32]:
             raise UsageError(f"weights must be of F32, got others in {', '.join(broken)} of {path}; convert them")
         if broken := [name for name, values in weights.items() if not np.isfinite(values).all()]:
@@ -112,7 +115,7 @@ class Neural(MultiAgentPolicy):
     def _forward(self, inputs: Floats, hidden: Floats) -> tuple[Floats, Floats]:
         import torch
 
-        with torch.no_grad(), _one_thread(torch):
+        with torch.no_grad(), _ONE_THREAD.capped():
             before = torch.from_numpy(hidden).to(self.device)
             seen = torch.from_numpy(inputs).to(self.device)
             encoded = torch.tanh(self._linear(seen, "encoder.weight", "encoder.bias"))
@@ -199,12 +202,12 @@ def _action(space: spaces.Space[Any], outputs: Floats, rng: np.random.Generator 
     """Return an action; without a generator the best one. Logits with Gumbel noise are largest as their softmax says."""
     used = 0
 
-    def choose(part: spaces.Space[Any]) -> Action:
+    def act_part(part: spaces.Space[Any]) -> Action:
         nonlocal used
         first, used = used, used + _part_width(part)
         return _part_action(part, outputs[first:used], rng, noise)
 
-    return map_space(choose, space)
+    return map_space(act_part, space)
 
 
 def _part_action(space: spaces.Space[Any], outputs: Floats, rng: np.random.Generator | None, noise: float) -> Action:
@@ -238,26 +241,3 @@ def _point(space: spaces.Box, outputs: NDArray[Any]) -> NDArray[Any]:
         values = np.rint(values)
     # Once more as the space's own type: not every bound of 64 bits is a float.
     return np.asarray(np.clip(np.clip(values, space.low, space.high).astype(space.dtype), space.low, space.high))
-
-
-# --- torch ----------------------------------------------------------------------------------------------------
-
-
-def _check_torch() -> None:
-    try:
-        import torch  # noqa: F401  only whether it is there
-    except ModuleNotFoundError:
-        raise UsageError("neural needs torch, which is not installed; run pip install 'stretto[train]'") from None
-
-
-@contextmanager
-def _one_thread(torch: Any) -> Iterator[None]:
-    threads = torch.get_num_threads()
-    if threads == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -12,7 +12,8 @@ from stretto.core import WorldSpec
 from stretto.errors import PolicyError, RunsHere, user_stacklevel
 from stretto.policies.actors import AgentEpisode, Block, Decision, EpisodeKey, PolicyPlan, Question
 from stretto.policies.adaptive import MOST_THREADS, WATCHED_STEPS, Adaptive
-from stretto.policies.runners import ActorsFactory, InPlace, Processes, Runner, Threads, Weights
+from stretto.policies.processes import ActorsFactory, Processes
+from stretto.policies.runners import InPlace, Runner, Threads, Weights
 from stretto.workers.mail import unsendable
 
 T = TypeVar("T")
@@ -54,8 +55,8 @@ def _plain(
             return Threads(plans, world, threads=max(wide, min(MOST_THREADS, len(world.agents))))
         case "processes":
             if (reason := unsendable(ActorsFactory(plans, world))) is not None:
-                told = f"agents choose in this process and not in others: {reason}"
-                warnings.warn(RunsHere(told), stacklevel=user_stacklevel())
+                warning = RunsHere(f"agents choose in this process and not in others: {reason}")
+                warnings.warn(warning, stacklevel=user_stacklevel())
                 return InPlace(plans, world, batched=False)
             return Processes(plans, world, processes=wide, takes_part=takes_part)
         case _:
@@ -73,27 +74,29 @@ class Mixed:
             _plain([plans[i] for i in members], world, one, cores)
             for one, members in zip(order, self._members, strict=True)
         ]
-        self._runner_of = {i: r for r, members in enumerate(self._members) for i in members}
-        self._runner_by_agent: dict[tuple[EpisodeKey, str], int] = {}
-        self._asked: list[list[int]] = []
+        # Of each policy among all: which runner has it, and which number it has there.
+        self._places = {policy: (r, i) for r, members in enumerate(self._members) for i, policy in enumerate(members)}
+        self._asked: list[dict[int, Question]] = []
         self._questions: Sequence[Question] = ()
 
     def begin(self, agents: Sequence[AgentEpisode]) -> None:
-        for r, runner in enumerate(self._runners):
-            share = [who for who in agents if self._runner_of[who.policy] == r]
+        shares: list[list[AgentEpisode]] = [[] for _ in self._runners]
+        for who in agents:
+            r, policy = self._places[who.policy]
+            shares[r].append(replace(who, policy=policy))
+        for r, share in enumerate(shares):
             if share:
-                inner = [replace(who, policy=self._members[r].index(who.policy)) for who in share]
-                self._attributed(r, partial(runner.begin, inner))
-        self._runner_by_agent.update({(who.episode, who.agent): self._runner_of[who.policy] for who in agents})
+                self._attributed(r, partial(self._runners[r].begin, share))
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions
-        self._asked = [[] for _ in self._runners]
+        self._asked = [{} for _ in self._runners]
         for i, question in enumerate(questions):
-            self._asked[self._runner_by_agent[question.episode, question.agent]].append(i)
-        for runner, indices in zip(self._runners, self._asked, strict=True):
-            if indices:
-                runner.ask([questions[i] for i in indices], limit_seconds)
+            r, policy = self._places[question.policy]
+            self._asked[r][i] = question._replace(policy=policy)
+        for runner, asked in zip(self._runners, self._asked, strict=True):
+            if asked:
+                runner.ask(list(asked.values()), limit_seconds)
 
     def replies(self) -> list[Decision]:
         found: dict[int, Decision] = {}
@@ -111,9 +114,8 @@ class Mixed:
         return [found[i] for i in range(len(self._questions))]
 
     def act_block(self, block: Block, limit_seconds: float | None = None) -> Any:
-        r = self._runner_of[block.policy]
-        inner = block._replace(policy=self._members[r].index(block.policy))
-        return self._attributed(r, partial(self._runners[r].act_block, inner, limit_seconds))
+        r, policy = self._places[block.policy]
+        return self._attributed(r, partial(self._runners[r].act_block, block._replace(policy=policy), limit_seconds))
 
     def publish(self, version: int, weights: Weights) -> None:
         for r, runner in enumerate(self._runners):
@@ -129,7 +131,6 @@ class Mixed:
             raise
 
     def end(self, episode: EpisodeKey) -> frozenset[str]:
-        self._runner_by_agent = {key: r for key, r in self._runner_by_agent.items() if key[0] != episode}
         return frozenset().union(*(runner.end(episode) for runner in self._runners))
 
     def close(self) -> None:

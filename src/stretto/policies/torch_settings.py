@@ -22,7 +22,7 @@ def check_device(device: str) -> None:
         raise UsageError(f"a device is cpu, cuda, cuda:NUMBER or mps, got {device!r}; leave it out for the CPU")
     if kind == "cpu":
         return
-    if not _installed():
+    if not torch_installed():
         raise UsageError(f"a device other than cpu needs torch, which is not installed, got {device!r}; {_INSTALL}")
     import torch
 
@@ -40,7 +40,7 @@ def check_device(device: str) -> None:
 
 def ask_for_determinism() -> None:
     """Let torch use deterministic algorithms alone in this process, whoever imports it; nothing if it is not installed."""
-    if not _installed():
+    if not torch_installed():
         return
     os.environ.setdefault(_WORKSPACE, ":4096:8")  # cuBLAS reads it once, when CUDA is first used
     import torch
@@ -51,7 +51,7 @@ def ask_for_determinism() -> None:
 
 def determinism_note() -> str:
     """Say what deterministic algorithms do not give."""
-    if not _installed():
+    if not torch_installed():
         return "torch is not installed, so that there is nothing to be asked of it"
     return (
         "torch raises where it knows no deterministic algorithm, and its numbers may still differ between devices, "
@@ -85,5 +85,6 @@ def _settings(torch: Any) -> tuple[bool, bool, bool]:
     )
 
 
-def _installed() -> bool:
+def torch_installed() -> bool:
+    """Whether torch can be imported; it is not imported for it."""
     return importlib.util.find_spec("torch") is not None

@@ -17,7 +17,7 @@ from stretto.envs.make import make_vec
 from stretto.errors import ClosedError, InvalidAction, ResetNeeded
 from stretto.spaces import same_space
 from stretto.testing.runs import Run, is_single, play, sample_actions
-from stretto.testing.values import ContractBroken, check_same, difference, require
+from stretto.testing.values import ContractBroken, check_same, require
 
 Make = Callable[..., Any]
 
@@ -122,8 +122,8 @@ def _resets_by_mask(make: Make, seed: int) -> None:
         after, _ = envs.reset(seed=seed, options={"reset_mask": mask})
         for slot in range(envs.num_envs):
             wanted = _row(envs, moments[0 if mask[slot] else -1][0], slot)
-            told = f"after a masked reset, slot {slot} ({'was' if mask[slot] else 'was not'} to be reset)"
-            check_same(_row(envs, after, slot), wanted, told)
+            which = f"after a masked reset, slot {slot} ({'was' if mask[slot] else 'was not'} to be reset)"
+            check_same(_row(envs, after, slot), wanted, which)
 
 
 def _row(envs: Any, batch: Any, slot: int) -> Any:
@@ -162,8 +162,8 @@ def _receives_what_was_sent(make: Make, steps: int, seed: int) -> None:
         for number, action in enumerate(actions):
             envs.send(action)
             received = envs.recv(ordered=True)
-            found = difference(tuple(received[:5]), expected.moments[number + 1][:5])
-            require(found is None, f"send() and recv() part from step() at step {number + 1}: {found}")
+            parts = f"send() and recv() part from step() at step {number + 1}"
+            check_same(tuple(received[:5]), expected.moments[number + 1][:5], parts)
 
 
 def _survives_a_kill(make: Make, steps: int, seed: int) -> None:
@@ -201,12 +201,12 @@ def _ends_in_order(make: Make, seed: int) -> None:
         envs.close()
 
 
-def _must_raise(kind: type[Exception], call: Callable[[], object], told: str) -> None:
+def _must_raise(kind: type[Exception], call: Callable[[], object], what: str) -> None:
     try:
         call()
     except kind:
         return
-    raise ContractBroken(f"{told} must raise {kind.__name__}, and raised nothing")
+    raise ContractBroken(f"{what} must raise {kind.__name__}, and raised nothing")
 
 
 def _runs(pid: int) -> bool:

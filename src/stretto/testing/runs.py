@@ -32,11 +32,16 @@ class Run:
 
     def check_same(self, other: Run, what: str) -> None:
         """Raise `ContractBroken` where the two part."""
-        for number, (one, two) in enumerate(zip(self.moments, other.moments, strict=True)):
-            found = difference(one, two)
-            if found:
-                when = f"step {number}" if number else "the reset"
-                raise ContractBroken(f"{what} part at {when}: {found}")
+        if parted := where_parted(self.moments, other.moments):
+            raise ContractBroken(f"{what} part at {': '.join(parted)}")
+
+
+def where_parted(moments: Sequence[Any], others: Sequence[Any]) -> tuple[str, str] | None:
+    """Return the first of two runs' moments that are not the same, and what differs in it; `None` if all are."""
+    for number, (one, other) in enumerate(zip(moments, others, strict=True)):
+        if found := difference(one, other):
+            return f"step {number}" if number else "the reset", found
+    return None
 
 
 def play(

@@ -54,13 +54,10 @@ def _array_difference(
         return f"{name} has type {one.dtype} in one and {other.dtype} in the other"
     if one.shape != other.shape:
         return f"{name} has shape {one.shape} in one and {other.shape} in the other"
-    if one.dtype.hasobject:
-        pairs = zip(np.ndindex(one.shape), one.flat, other.flat, strict=True)
-        return next((d for at, a, b in pairs if (d := difference(a, b, f"{where}{_index(at)}"))), None)
-    if one.tobytes() == other.tobytes():
+    if not one.dtype.hasobject and one.tobytes() == other.tobytes():
         return None
-    pairs = zip(np.ndindex(one.shape), one.ravel(), other.ravel(), strict=True)
-    return next((d for at, a, b in pairs if (d := difference(a, b, f"{where}{_index(at)}"))), None)
+    pairs = zip(np.ndindex(one.shape), one.flat, other.flat, strict=True)
+    return next((d for at, a, b in pairs if (d := difference(a, b, f"{where}[{', '.join(map(str, at))}]"))), None)
 
 
 def _mapping_difference(one: Mapping[Any, Any], other: Mapping[Any, Any], where: str) -> str | None:
@@ -74,11 +71,8 @@ def _sequence_difference(one: Sequence[Any], other: Sequence[Any], where: str) -
     if isinstance(one, tuple) != isinstance(other, tuple) or len(one) != len(other):
         return f"{where or 'the sequence'} is {one!r} in one and {other!r} in the other"
     names = getattr(one, "_fields", None)
-    for i, (a, b) in enumerate(zip(one, other, strict=True)):
-        found = difference(a, b, f"{where}.{names[i]}".lstrip(".") if names else f"{where}[{i}]")
-        if found:
-            return found
-    return None
+    places = [f"{where}.{name}".lstrip(".") for name in names] if names else [f"{where}[{i}]" for i in range(len(one))]
+    return next((d for a, b, at in zip(one, other, places, strict=True) if (d := difference(a, b, at))), None)
 
 
 def _both_nan(one: Any, other: Any) -> bool:
@@ -91,7 +85,3 @@ def _equal_objects(one: Any, other: Any) -> bool:
         return bool(one == other)
     except (ValueError, TypeError):  # objects that refuse to be compared: two copies of one cannot be told apart
         return True
-
-
-def _index(at: tuple[int, ...]) -> str:
-    return f"[{', '.join(map(str, at))}]"

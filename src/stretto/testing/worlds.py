@@ -6,6 +6,7 @@ import copy
 import os
 import signal
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from stretto.adapters.blocks import as_env
@@ -13,8 +14,8 @@ from stretto.adapters.gymnasium import makers
 from stretto.envs.make import make_vec
 from stretto.envs.slot import reset_privately
 from stretto.seeding import PrivateGenerators, SeedTree
-from stretto.testing.runs import play, sample_actions
-from stretto.testing.values import ContractBroken, difference
+from stretto.testing.runs import play, sample_actions, where_parted
+from stretto.testing.values import ContractBroken
 
 _SEEDED = "draw only from self.np_random, which super().reset(seed=seed) seeds, or from the global generators"
 
@@ -48,13 +49,9 @@ def check_env(id_or_factory: Any, *, steps: int = 100, seed: int = 0, **env_kwar
 
 def _repeats_itself(make: Callable[[], Any], steps: int, seed: int) -> str | None:
     """The same seed and actions give the same steps, in a fresh instance and in a used one."""
-    first, second = (as_env(_privately(make)) for _ in range(2))
-    try:
+    with closing(as_env(_privately(make))) as first, closing(as_env(_privately(make))) as second:
         actions = _actions(first, steps, seed)
         runs = [_play_one(first, actions, seed), _play_one(second, actions, seed), _play_one(first, actions, seed)]
-    finally:
-        first.close()
-        second.close()
     found = _where(runs[0], runs[1])
     if found:
         return f"Two instances with seed {seed} and the same actions part at {found}; {_SEEDED}."
@@ -101,8 +98,8 @@ def _survives_kills(make: Callable[[], Any], steps: int, seed: int) -> str | Non
     return f"A run whose worker was killed parts from an undisturbed one at {found}{why}; {_SEEDED}."
 
 
-def _play_one(env: Any, actions: list[Any], seed: int) -> list[Any]:
-    guard = PrivateGenerators(SeedTree(seed).child("check"), probation=1 << 62)
+def _play_one(env: Any, actions: list[Any], seed: int, guard: PrivateGenerators | None = None) -> list[Any]:
+    guard = guard or PrivateGenerators(SeedTree(seed).child("check"), probation=1 << 62)
     moments: list[Any] = [copy.deepcopy(reset_privately(env, guard, seed=seed))]
     for action in actions:
         moment = copy.deepcopy(guard.run(env.step, action))
@@ -117,11 +114,8 @@ def _actions(env: Any, steps: int, seed: int) -> list[Any]:
 
 
 def _where(one: list[Any], other: list[Any]) -> str | None:
-    for number, (a, b) in enumerate(zip(one, other, strict=True)):
-        found = difference(a, b)
-        if found:
-            return f"{f'step {number}' if number else 'the reset'} ({found})"
-    return None
+    parted = where_parted(one, other)
+    return parted and f"{parted[0]} ({parted[1]})"
 
 
 def _privately(make: Callable[[], Any]) -> Any:
@@ -131,14 +125,6 @@ def _privately(make: Callable[[], Any]) -> Any:
 
 def _drawn(make: Callable[[], Any], steps: int, seed: int) -> set[str]:
     guard = PrivateGenerators(SeedTree(seed).child("check"), probation=1 << 62)
-    env = as_env(_privately(make))
-    try:
-        actions = _actions(env, steps, seed)
-        reset_privately(env, guard, seed=seed)
-        for action in actions:
-            _, _, terminated, truncated, _ = guard.run(env.step, action)
-            if terminated or truncated:
-                reset_privately(env, guard)
-    finally:
-        env.close()
+    with closing(as_env(_privately(make))) as env:
+        _play_one(env, _actions(env, steps, seed), seed, guard)
     return guard.drawn

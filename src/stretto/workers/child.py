@@ -17,7 +17,7 @@ import time
 
 import numpy as np
 
-from stretto.budget import NATIVE_THREADS_CAP, CpuBudget, set_default_budget
+from stretto.budget import CpuBudget, NativeThreads, native_thread_variables, set_default_budget
 from stretto.workers.arena import Arena
 from stretto.workers.base import Port, Waiting, serve
 from stretto.workers.control import RING, Bell
@@ -87,12 +87,14 @@ def _shared_port(around: Surroundings, fds: Descriptors, mail: SocketMail) -> tu
 def _take_over(around: Surroundings) -> None:
     os.environ.clear()
     os.environ.update(around.environment)
-    os.environ.update(NATIVE_THREADS_CAP)
+    os.environ.update(native_thread_variables(around.native_threads))
+    if around.native_threads > 1:
+        NativeThreads(around.native_threads).cap()  # the launcher has loaded numpy's library with one
     with contextlib.suppress(OSError):  # the folder may have been removed since
         os.chdir(around.folder)
     sys.path[:] = around.import_path
     sys.argv[:] = around.arguments
-    set_default_budget(CpuBudget(around.cores))
+    set_default_budget(CpuBudget(1))
     # All are forked from one launcher: without this, what they draw from global generators would be the same in each.
     random.seed()
     np.random.seed()  # noqa: NPY002  the very generator that old code draws from

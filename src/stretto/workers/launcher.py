@@ -29,7 +29,7 @@ import weakref
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from stretto.budget import NATIVE_THREADS_CAP
+from stretto.budget import native_thread_variables
 from stretto.errors import LauncherFailed, ResourceError
 from stretto.workers.resources import resources
 
@@ -81,7 +81,7 @@ class Surroundings:
     arguments: list[str]
     log_levels: dict[str, int]
     spin_seconds: float
-    cores: int
+    native_threads: int
 
 
 def log_levels() -> dict[str, int]:
@@ -183,7 +183,7 @@ class Launcher:
                 ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, **NATIVE_THREADS_CAP, "PYTHONHASHSEED": _hash_seed()},
+                env={**os.environ, **native_thread_variables(1), "PYTHONHASHSEED": _hash_seed()},
                 start_new_session=True,
             )
         except BaseException as error:

@@ -46,7 +46,7 @@ class ProcessWorker(Worker):
         factory: Callable[[Port], Service],
         *,
         spin_seconds: float = 0.0,
-        cores: int = 1,
+        native_threads: int = 1,
     ) -> None:
         start = _pickled(Start(factory))
         with contextlib.ExitStack() as on_failure, contextlib.ExitStack() as theirs, resources("a worker process"):
@@ -71,7 +71,7 @@ class ProcessWorker(Worker):
         if bell.fd >= 0:
             bell.close_reader()  # it is the worker's
         try:
-            self._mail.post(dump(self._surroundings(spin_seconds, cores)))
+            self._mail.post(dump(self._surroundings(spin_seconds, native_threads)))
             self.post(start)
         except BaseException:
             self.kill()
@@ -89,7 +89,7 @@ class ProcessWorker(Worker):
         shared = {"control": control_fd, "arena": arena.fd, "bell": bell.fd, "caller_bell": caller_bell.write_fd}
         return words, bell, shared
 
-    def _surroundings(self, spin_seconds: float, cores: int) -> Surroundings:
+    def _surroundings(self, spin_seconds: float, native_threads: int) -> Surroundings:
         return Surroundings(
             index=self.index,
             environment=dict(os.environ),
@@ -98,7 +98,7 @@ class ProcessWorker(Worker):
             arguments=list(sys.argv),
             log_levels=log_levels(),
             spin_seconds=spin_seconds,
-            cores=cores,
+            native_threads=native_threads,
         )
 
     @property

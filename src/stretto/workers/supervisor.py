@@ -79,7 +79,7 @@ class Supervisor:
 
     A worker hangs when it shows no sign of life for longer than the limit of what it was asked. Workers look for the next
     request for `spin_seconds` before they sleep, and so does the caller if it `spins`: where each has a core. Each worker
-    may use `cores` of them.
+    computes with `native_threads`, and so does the caller in a seat that is inline.
     """
 
     def __init__(
@@ -89,20 +89,20 @@ class Supervisor:
         recovery: Recovery | None = None,
         spin_seconds: float = 0.0,
         spins: bool = True,
-        cores: int = 1,
+        native_threads: int = 1,
         start_seconds: float | None = 120.0,
     ) -> None:
         self.backend, self.recovery = backend, recovery or TellWhoAsked()
         self.seats: list[Seat] = []
         self.remote: list[Worker] = []
         self._spin_seconds = spin_seconds if backend.shares_memory else 0.0
-        self._cores, self._start_seconds = cores, start_seconds
+        self._native_threads, self._start_seconds = native_threads, start_seconds
         with resources("a group of workers"):
             self._bell = Bell.create()
             self.arena = Arena.create(shared=backend.pickles and backend.shares_memory)
         self._clock = backend.clock
         self._waiter = Waiter(self._bell, self._spin_seconds if spins else 0.0, self._clock)
-        self._native = NativeThreads()
+        self._native = NativeThreads(native_threads)
         self._outputs: list[Output] = []
         self._traced = False  # the workers were told to trace, and not yet to stop
         self._owner = os.getpid()
@@ -134,7 +134,7 @@ class Supervisor:
                 self._bell,
                 seat.factory,
                 spin_seconds=self._spin_seconds,
-                cores=self._cores,
+                native_threads=self._native_threads,
             )
             self._waiter.watch(seat.worker)
         seat.values, seat.since, seat.seen, seat.error = {}, self._clock.now(), (), None

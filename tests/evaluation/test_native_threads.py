@@ -1,0 +1,161 @@
+"""How many native threads a computation has is part of the plan: the same in every process, and recorded."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from threadpoolctl import ThreadpoolController
+
+from stretto import CpuBudget, make_vec
+from stretto.errors import FewerWorkers, InvalidLayout, UsageError
+from stretto.evaluation.evaluate import evaluate
+
+
+def native_threads() -> int:
+    """Return how many threads numpy's own library uses in this process now."""
+    return max(one.num_threads for one in ThreadpoolController().select(user_api="blas").lib_controllers)
+
+
+class TwoAgents:
+    """A world whose rewards are the actions of its agents, and whose statistics tell its own native threads."""
+
+    possible_agents = ("a", "b")
+
+    def __init__(self):
+        self.agents, self.metadata, self.unwrapped = [], {}, self
+
+    def observation_space(self, agent):
+        return spaces.Box(-1, 1, (2,), np.float64)
+
+    def action_space(self, agent):
+        return spaces.Discrete(100)
+
+    def reset(self, seed=None, options=None):
+        self.agents = list(self.possible_agents)
+        return dict.fromkeys(self.agents, np.zeros(2)), {}
+
+    def step(self, actions):
+        seen = dict.fromkeys(actions, np.zeros(2))
+        rewards = {agent: float(action) for agent, action in actions.items()}
+        flags = dict.fromkeys(actions, True)
+        self.agents = []
+        return seen, rewards, flags, dict(flags), {agent: {} for agent in actions}
+
+    def statistics(self):
+        return {"native_threads": native_threads()}
+
+    def close(self):
+        pass
+
+
+class Telling:
+    """A policy whose action is the number of native threads where it is computed."""
+
+    def step(self, observation):
+        return native_threads()
+
+
+class TellingTorch:
+    def step(self, observation):
+        import torch
+
+        return torch.get_num_threads()
+
+
+class OneAgent(gymnasium.Env):
+    observation_space = spaces.Box(-1, 100, (1,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.array([native_threads()], np.float64), {}
+
+    def step(self, action):
+        return np.array([native_threads()], np.float64), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("jobs", "strategy"), [(0, "sequential"), (0, "threads"), (0, "processes"), (1, "processes")])
+def test_worlds_and_policies_compute_with_the_native_threads_of_the_plan_wherever_they_are(jobs, strategy, threads):
+    report = evaluate(TwoAgents, Telling, episodes=2, jobs=jobs, strategy=strategy, native_threads=threads)
+    assert [record.failure for record in report.records] == [None, None]
+    assert [record.rewards for record in report.records] == [{"a": threads, "b": threads}] * 2
+    assert [record.statistics for record in report.records] == [{"native_threads": threads}] * 2
+
+
+@pytest.mark.parametrize("jobs", [0, 1])
+def test_torch_computes_with_the_native_threads_of_the_plan(jobs):
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    report = evaluate(TwoAgents, TellingTorch, episodes=1, jobs=jobs, native_threads=3, budget=CpuBudget(3))
+    assert report.records[0].rewards == {"a": 3, "b": 3}
+    assert torch.get_num_threads() == before
+
+
+def test_the_caller_s_own_native_threads_are_as_before_when_it_has_played_itself():
+    before = native_threads()
+    evaluate(TwoAgents, Telling, episodes=1, jobs=0, native_threads=before + 1, budget=CpuBudget(before + 1))
+    assert native_threads() == before
+
+
+def test_the_number_is_part_of_the_record_and_an_evaluation_goes_on_only_with_the_same(tmp_path):
+    evaluate(TwoAgents, Telling, episodes=1, jobs=0, native_threads=2, budget=CpuBudget(2), out=tmp_path)
+    assert json.loads((tmp_path / "plan.json").read_text())["native_threads"] == 2
+    assert json.loads((tmp_path / "summary.json").read_text())["plan"]["native_threads"] == 2
+    with pytest.raises(UsageError, match=r"native_threads was 2 in .* and is 1 now"):
+        evaluate(TwoAgents, Telling, episodes=1, jobs=0, out=tmp_path, resume=True)
+
+
+def test_an_episode_that_failed_is_played_again_with_the_same_number():
+    def fail(observation):
+        raise RuntimeError
+
+    report = evaluate(TwoAgents, fail, episodes=1, jobs=0, native_threads=2, budget=CpuBudget(2))
+    assert "native_threads=2" in report.records[0].failure.reproduce
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "2"])
+def test_a_number_of_native_threads_is_a_whole_number_of_at_least_one(wrong):
+    with pytest.raises(UsageError, match="native_threads must be a whole number of at least 1"):
+        evaluate(TwoAgents, Telling, episodes=1, jobs=0, native_threads=wrong)
+
+
+def test_jobs_and_their_native_threads_together_take_no_more_cores_than_there_are():
+    with pytest.warns(FewerWorkers, match="jobs is 1 instead of 3: 3 jobs of 2 native threads need 6 cores, and 2 are"):
+        report = evaluate(TwoAgents, Telling, episodes=3, jobs=3, native_threads=2, budget=CpuBudget(2))
+    assert report.plan["timing"]["processes"] == 1
+
+
+def test_by_default_there_are_as_many_jobs_as_fit_with_their_native_threads_and_nothing_is_said():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = evaluate(TwoAgents, Telling, episodes=4, native_threads=2, budget=CpuBudget(4))
+    assert report.plan["timing"]["processes"] == 2
+
+
+def test_the_cores_of_native_threads_are_taken_from_the_budget_while_it_plays():
+    budget, free = CpuBudget(8), []
+    evaluate(
+        TwoAgents,
+        Telling,
+        episodes=1,
+        jobs=2,
+        native_threads=3,
+        budget=budget,
+        on_begin=lambda: free.append(budget.free),
+    )
+    assert (free, budget.free) == ([2], 8)
+
+
+@pytest.mark.parametrize("options", [{"backend": "serial"}, {"backend": "process", "isolate": True}], ids=str)
+def test_a_vector_environment_steps_its_worlds_with_the_native_threads_that_were_asked_for(options):
+    with make_vec(OneAgent, 1, native_threads=2, **options) as envs:
+        assert envs.reset(seed=0)[0].tolist() == [[2.0]]
+        assert envs.step([0])[0].tolist() == [[2.0]]
+    with pytest.raises(InvalidLayout, match="native_threads must be at least 1"):
+        make_vec(OneAgent, 1, native_threads=0, **options)
