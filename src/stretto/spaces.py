@@ -16,9 +16,9 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Target(Protocol):
-    """Takes the value of row `i`: an array, or what looks like one."""
+    """Takes the value of row `i`, or a batch for a slice of rows: an array, or what looks like one."""
 
-    def __setitem__(self, i: int, value: Any, /) -> None: ...
+    def __setitem__(self, i: Any, value: Any, /) -> None: ...
 
 
 FIXED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)

@@ -23,10 +23,11 @@ import stretto
 from stretto.envs import make
 from stretto.workers.arena import Arena
 from stretto.workers.backends import BACKENDS, Backend
-from stretto.workers.base import Abandoned, Failure, Port, Reply, Service, Start, Worker, _Host
-from stretto.workers.control import DONE, MAIL, MESSAGE, NO_BELL, POSITION, RING, Bell, Clock, control_bytes
-from stretto.workers.mail import LocalMail, _load, dump
+from stretto.workers.base import Failure, Port, Reply, Service, Start, Worker
+from stretto.workers.control import DONE, MESSAGE, NO_BELL, POSITION, RING, Bell, Clock, private_words
+from stretto.workers.mail import LocalMail, dump, load
 from stretto.workers.output import _Forwarder
+from stretto.workers.serving import Abandoned, Host
 
 STACK_SECONDS = 0.1
 """How long a fake worker takes to say where its code stands: what is late may be there meanwhile."""
@@ -185,13 +186,12 @@ class FakeWorker(Worker):
         shares_memory: bool = True,
         **_: Any,
     ) -> None:
-        words = memoryview(bytearray(control_bytes(capacity))).cast("q")
-        super().__init__(index, words, capacity, NO_BELL)
+        words = private_words(capacity)
+        super().__init__(index, words, _PickledMail() if pickles else LocalMail(), NO_BELL)
         self._script, self._clock = script, clock
-        self._mail = _PickledMail() if pickles else LocalMail()
-        self._port = _FakePort(index, words, capacity, self._mail, arena if shares_memory else Arena(-1))
+        self._port = _FakePort(index, words, self._mail, arena if shares_memory else Arena(-1))
         self._port.pickles, self._port.shares_memory = pickles, shares_memory
-        self._host: _Host | None = _Host(self._port)
+        self._host: Host | None = Host(self._port)
         self._streams = [_Forwarder(self._port, name, getattr(sys, name)) for name in ("stdout", "stderr")]
         self._kinds: dict[int, type] = {}
         self._answered = 0
@@ -282,10 +282,6 @@ class FakeWorker(Worker):
 
     # ---- being watched and ended ----
 
-    def collect(self) -> list[Any]:
-        self.read = int(self.words[MAIL])
-        return self._mail.collect()
-
     def alive(self) -> bool:
         return self._ended is None
 
@@ -311,8 +307,8 @@ class FakeWorker(Worker):
 class _FakePort(Port):
     """A worker's end at which the worker may fail."""
 
-    def __init__(self, index: int, words: memoryview, capacity: int, mail: LocalMail, arena: Arena) -> None:
-        super().__init__(index, words, capacity, mail, NO_BELL, NO_BELL, arena)
+    def __init__(self, index: int, words: memoryview, mail: LocalMail, arena: Arena) -> None:
+        super().__init__(index, words, mail, NO_BELL, NO_BELL, arena)
         self.interruptible = True
         self.fault: Death | Hang | None = None
         self.position: Any = _Position(words, self.strike)
@@ -352,7 +348,7 @@ class _PickledMail(LocalMail):
         super().send((dump(value), number))
 
     def collect(self) -> list[Any]:
-        return [_load(memoryview(data), number) for data, number in super().collect()]
+        return [load(memoryview(data), number) for data, number in super().collect()]
 
 
 # ---- backends and vector environments ----

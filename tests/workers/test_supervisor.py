@@ -86,15 +86,15 @@ def test_each_has_a_state_of_its_own_and_is_asked_as_often_as_one_likes(backend)
 
 @every_backend
 def test_requests_are_numbered_and_answered_in_order(backend):
-    told = []
+    values = []
     with supervised(backend) as (supervisor, (seat,)):
         issues = [sender(Do("add", 10)), signaller(1), signaller(2), sender(Do("add", 20)), signaller(3)]
-        requests = [supervisor.ask(seat, issue, "adding", None, told.append) for issue in issues]
+        requests = [supervisor.ask(seat, issue, "adding", None, values.append) for issue in issues]
         assert [request.number for request in requests] == list(range(FIRST, FIRST + 5))
         supervisor.wait(requests, 1)
         assert requests[0].finished
         assert answers(supervisor, *requests) == [10, 11, None, 33, 36]
-    assert told == [10, 11, None, 33, 36]
+    assert values == [10, 11, None, 33, 36]
 
 
 @every_backend
@@ -135,14 +135,23 @@ def test_a_service_that_cannot_be_made_says_why_each_time(backend):
 
 @every_backend
 def test_all_do_what_a_signal_says_and_tell_only_what_there_is_to_tell(backend):
-    count = 1 if backend is SERIAL else 3  # the caller can be the last alone
-    with supervised(backend, count) as (supervisor, seats):
+    with supervised(backend, 3) as (supervisor, seats):
         for seat in seats:
             add(supervisor, seat, seat.index)
-        assert supervisor.signal_all(2, "adding", None) in (None, [None] * count)
-        assert supervisor.signal_all(1, "adding", None) == [3, 4, 5][:count]
+        assert supervisor.signal_all(2, "adding", None) in (None, [None] * 3)
+        assert supervisor.signal_all(1, "adding", None) == [3, 4, 5]
         some = supervisor.tell(lambda seat: Do("add", 1) if seat.index != 1 else None, "adding", None)
-        assert some == [4, 6][: max(1, count - 1)]
+        assert some == [4, 6]
+
+
+@pytest.mark.parametrize("inline", [{0}, {1}, {2}, {0, 2}], ids=str)
+def test_whichever_of_them_the_caller_is_all_do_what_a_signal_says(inline):
+    with Supervisor(PROCESS, spin_seconds=1.0) as supervisor:
+        seats = [supervisor.add_seat(Servant, inline=index in inline) for index in range(3)]
+        for seat in seats:
+            add(supervisor, seat, seat.index)
+        for turn in range(1, 4):
+            assert supervisor.signal_all(1, "adding", None) == [turn, turn + 1, turn + 2]
 
 
 @every_backend
@@ -239,13 +248,41 @@ def test_a_process_that_dies_is_told_with_how_it_ended(backend):
         supervisor.wait([died, well])
         assert died.lost
         assert isinstance(died.error, WorkerDied)
-        assert "SIGKILL" in str(died.error)
+        assert "signal 9 (SIGKILL)" in str(died.error)
         assert well.value == 5
         os.kill(supervisor.pids[0], signal.SIGKILL)
         request = ask(supervisor, seats[1], "add", 1, fresh=False)
         supervisor.wait([request])
         assert request.lost
         assert [add(supervisor, seat) for seat in seats] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("end", "ended"),
+    [
+        (lambda: os.kill(os.getpid(), signal.SIGRTMIN + 1), f"it was killed by signal {signal.SIGRTMIN + 1} (unnamed)"),
+        (lambda: os._exit(3), "it exited with code 3"),
+    ],
+)
+def test_however_a_process_ends_it_is_told(end, ended):
+    with supervised(PROCESS) as (supervisor, (seat,)):
+        died = ask(supervisor, seat, "run", end)
+        supervisor.wait([died])
+        assert died.error.ended == ended
+
+
+def test_a_process_that_may_have_got_half_of_a_message_is_ended(monkeypatch):
+    with supervised(MESSAGE_PROCESS) as (supervisor, (seat,)):
+        for ask_it in (lambda: seat.worker.trace(True), lambda: seat.worker.signal(2), lambda: seat.worker.post(b"")):
+            add(supervisor, seat)
+            monkeypatch.setattr(seat.worker._mail, "flush", _interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                ask_it()
+            assert seat.worker._handle.wait(10.0)
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 def _end() -> None:

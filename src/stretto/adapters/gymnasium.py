@@ -64,10 +64,8 @@ def makers(source: Any, count: int, kwargs: dict[str, Any] | None, wrappers: Seq
     `source` is an id (also `module:Name-v0`), an `EnvSpec`, a factory, or a sequence of factories.
     """
     kwargs = dict(kwargs or {})
-    if isinstance(source, str):
-        return [SpecMaker(_spec(source), kwargs, tuple(wrappers))] * count
-    if isinstance(source, EnvSpec):
-        return [SpecMaker(source, kwargs, tuple(wrappers))] * count
+    if isinstance(source, str | EnvSpec):
+        return [SpecMaker(spec_of(source), kwargs, tuple(wrappers))] * count
     if callable(source):
         return [FactoryMaker(source, kwargs, tuple(wrappers))] * count
     if isinstance(source, Sequence) and source and all(callable(one) for one in source):
@@ -195,7 +193,15 @@ def _as_made(wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> bool:
     )
 
 
-def _spec(name: str) -> EnvSpec:
+def spec_of(source: str | EnvSpec) -> EnvSpec:
+    """Return the spec of an id, which may be `module:Name-v0`.
+
+    Raises:
+        UsageError: if it is not registered.
+    """
+    if isinstance(source, EnvSpec):
+        return source
+    name = source
     module, _, rest = name.rpartition(":")
     try:
         if module:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -83,11 +83,24 @@ class Rows:
     rewards: memoryview[float]
     terminated: memoryview[int]
     truncated: memoryview[int]
+    hand_over: Callable[[Any, Array, Array, Array], None] | None = None
+    """Takes all rows at once as arrays that nobody else has, in place of writing them; `None` if that cannot be."""
 
     @classmethod
     def of(cls, target: Target, rewards: Array, terminated: Array, truncated: Array) -> Rows:
-        flags = [memoryview(cast(Any, array.view(np.uint8))) for array in (terminated, truncated)]
-        return cls(target, memoryview(cast(Any, rewards)), *flags)
+        ended, cut = [memoryview(cast(Any, array.view(np.uint8))) for array in (terminated, truncated)]
+        return cls(target, memoryview(cast(Any, rewards)), ended, cut)
+
+
+def handing_over(buffers: Buffers, k: int, layout: SpaceLayout) -> Callable[[Any, Array, Array, Array], None]:
+    """Return what makes given arrays those of buffer `k`."""
+
+    def hand_over(observations: Any, rewards: Array, terminated: Array, truncated: Array) -> None:
+        only = layout.only is not None
+        buffers.observations[k] = [observations] if only else [leaf.get(observations) for leaf in layout.fixed]
+        buffers.rewards[k], buffers.terminated[k], buffers.truncated[k] = rewards, terminated, truncated
+
+    return hand_over
 
 
 LARGE_BYTES = 1 << 16

@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from stretto.errors import UsageError
 from stretto.measure import Timing, time_calls
@@ -39,6 +42,9 @@ LEAST_GAIN = 1.15
 """A predicted gain below this is not worth processes: the prediction may be off by as much."""
 
 MOST_WAITING_WORKERS = 32
+
+COMPARED_STEPS = 400
+"""How many steps a vectorized form is compared with its plain environments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,7 @@ def _measure(env: gymnasium.Env[Any, Any], private: PrivateGenerators) -> Probe:
         nonlocal steps, resets
         steps += 1
         _, _, terminated, truncated, _ = env.step(actions[steps % 64])
-        if terminated or truncated:
+        if np.ndim(terminated) == 0 and (terminated or truncated):  # else it is batched, and resets itself
             resets += 1
             env.reset()
 
@@ -109,26 +115,58 @@ def _measure(env: gymnasium.Env[Any, Any], private: PrivateGenerators) -> Probe:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Measure:
-    """Message: build a world and measure it."""
+def why_not_alike(maker: Callable[[], Any], vector_maker: Callable[[int], Any], mode: AutoresetMode) -> str | None:
+    """Say why the vectorized form of a world cannot take its place; `None` if it gives the same numbers."""
+    try:
+        found = _elsewhere(partial(_difference, maker, vector_maker, mode))
+    except UsageError as error:
+        return str(error).partition(";")[0]
+    return f"it could not be compared: {found.reason}" if isinstance(found, _Problem) else found
+
+
+def _difference(maker: Callable[[], Any], vector_maker: Callable[[int], Any], mode: AutoresetMode) -> str | None:
+    """Play two plain worlds and their vectorized form with the same seeds and actions, and say how they differ."""
+    plain, vectorized = SyncVectorEnv([maker] * 2, autoreset_mode=mode), vector_maker(2)
+    leaves = SpaceLayout(plain.single_observation_space).leaves
+    plain.action_space.seed(0)
+    ended = 0
+
+    def same_observations(one: Any, other: Any) -> bool:
+        parts = [(np.asarray(leaf.get(one)), np.asarray(leaf.get(other))) for leaf in leaves]
+        return all(a.dtype == b.dtype and a.tobytes() == b.tobytes() for a, b in parts)
+
+    same = same_observations(plain.reset(seed=0)[0], vectorized.reset(seed=0)[0])
+    for _ in range(COMPARED_STEPS):
+        if not same:
+            return "its random numbers, or what it computes, are not those of the plain environments"
+        actions = plain.action_space.sample()
+        one, other = plain.step(actions), vectorized.step(actions)
+        same = same_observations(one[0], other[0]) and all(map(np.array_equal, one[1:4], other[1:4]))
+        ended += int(np.sum(one[2] | one[3]))
+    return None if ended > 1 else f"too few episodes ended in {COMPARED_STEPS} steps to compare it with the plain ones"
 
 
 @dataclass(frozen=True, slots=True)
-class _ProbeFactory:
-    maker: Callable[[], Any]
+class _Problem:
+    """Why something could not be found out."""
 
-    def __call__(self, port: Port) -> _ProbeService:
-        port.muted = True  # what it prints nobody asked for
-        return _ProbeService(self.maker)
+    reason: str
 
 
-class _ProbeService:
-    def __init__(self, maker: Callable[[], Any]) -> None:
-        self._maker = maker
+@dataclass(frozen=True, slots=True)
+class _FindOut:
+    """Message: call the function and return what it found."""
+
+
+class _Prober:
+    """Finds something out about worlds in a process that is thrown away with them."""
+
+    def __init__(self, function: Callable[[], Any], port: Port) -> None:
+        port.muted = True  # what they print nobody asked for
+        self._function = function
 
     def handle(self, message: Any) -> object:
-        return probe(self._maker) if isinstance(message, _Measure) else None
+        return self._function() if isinstance(message, _FindOut) else None
 
     def signal(self, code: int) -> object:
         raise AssertionError(f"no such signal: {code}")
@@ -137,43 +175,44 @@ class _ProbeService:
         pass
 
 
-def _probe_elsewhere(maker: Callable[[], Any]) -> Probe | str:
-    """Measure a world in a process that is thrown away with it, or say why that cannot be done.
+def _elsewhere(function: Callable[[], Any]) -> Any:
+    """Return what a function finds out about a world, or the problem it had.
 
     A world may hang or crash, and it is not yet anybody's slot: it must not take the caller with it.
+
+    Raises:
+        UsageError: if the function cannot be pickled.
     """
     with Supervisor(PROCESS) as supervisor:
-        request = supervisor.ask(
-            supervisor.add_seat(_ProbeFactory(maker)), sender(_Measure()), "being measured", MEASURE_SECONDS
-        )
+        seat = supervisor.add_seat(partial(_Prober, function))
+        request = supervisor.ask(seat, sender(_FindOut()), "being measured", MEASURE_SECONDS)
         supervisor.wait([request])
     if request.lost:
-        return str(request.error).partition("; its Python stack")[0].partition("\n")[0]
-    if request.error is not None:
-        return f"it raised {request.error!r}"
-    if isinstance(request.value, float):
-        return f"it takes {request.value:.1f} s to build"
-    found: Probe = request.value
-    return found
+        return _Problem(str(request.error).partition("; its Python stack")[0].partition("\n")[0])
+    return request.value if request.error is None else _Problem(f"it raised {request.error!r}")
 
 
-def choose_backend(maker: Callable[[], Any], count: int, cores: int, *, isolate: bool) -> Choice:
-    """Choose how to run `count` worlds like this one on so many free cores."""
+def choose_backend(
+    maker: Callable[[], Any], count: int, cores: int, *, isolate: bool, noun: str = "environment"
+) -> Choice:
+    """Choose how to run `count` worlds (or blocks of them) like this one on so many free cores."""
     everywhere = max(1, min(count, cores))
     if isolate:
         told = "because isolate=True keeps worlds out of the caller"
         return Choice(PROCESS, everywhere, f"process with {everywhere} workers, {told}")
     if count == 1:
-        return Choice(SERIAL, 1, "serial, because there is only one environment")
+        return Choice(SERIAL, 1, f"serial, because there is only one {noun}")
     if cores == 1:
         return Choice(SERIAL, 1, "serial, because only one core is free")
     try:
-        seen = _probe_elsewhere(maker)
+        seen = _elsewhere(partial(probe, maker))
     except UsageError as error:  # it cannot be pickled
         return Choice(SERIAL, 1, f"serial, because {str(error).partition(';')[0]}")
-    if isinstance(seen, str):
+    if isinstance(seen, float):
+        seen = _Problem(f"it takes {seen:.1f} s to build")
+    if isinstance(seen, _Problem):
         # What a world raises is the user's to see where it is one of theirs, with the slot and the traceback.
-        told = f"one a free core, because a world could not be measured: {seen}"
+        told = f"one a free core, because a world could not be measured: {seen.reason}"
         return Choice(PROCESS, everywhere, f"process with {everywhere} workers, {told}")
     return _compare(seen, count, cores)
 

@@ -38,6 +38,7 @@ class WorldCalls:
 
     def call_some(self, ids: Sequence[int], name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of some environments, as `call` does, and return the results in the order of `ids`."""
+        self._engine.check_apart("call_some()")
         slots = self._slots(ids)
         results = self._call(messages.Call(name, args, kwargs, frozenset(slots)))
         by_slot = dict(zip(sorted(slots), results, strict=True))
@@ -72,6 +73,8 @@ class WorldCalls:
                 f"values must be one for each of the {len(slots)} environments, got {len(values)}; pass a single value "
                 f"to set it everywhere"
             )
+        if len(slots) < self._engine.count or any(value is not values[0] for value in values):
+            self._engine.check_apart("an attribute of some environments, or with values that differ,")
         self._engine.set_attr(name, dict(zip(slots, values, strict=True)))
 
     def map(self, function: Callable[[Any], Any]) -> tuple[Any, ...]:
@@ -79,6 +82,7 @@ class WorldCalls:
 
         The function must not change the world: it is not repeated when a lost world is restored.
         """
+        self._engine.check_apart("map()")
         return self._engine.ask_all(messages.MapWorlds(function), "running a mapped function")
 
     def set_tasks(self, tasks: TaskSource | Sequence[Any]) -> None:
@@ -90,6 +94,7 @@ class WorldCalls:
 
         This can be done at any time, also while they step; what is told last counts. A reset that is asked for drops it.
         """
+        self._engine.check_apart("next_episodes()")
         self._slots(list(episodes))
         for episode in episodes.values():
             if not isinstance(episode, NextEpisode):

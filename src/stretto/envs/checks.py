@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from stretto.envs.infos import Table
+from stretto.envs.infos import BatchInfos
 from stretto.envs.messages import Extras
 from stretto.errors import InvalidOutput, Place
 from stretto.spaces import Leaf, SpaceLayout
@@ -111,8 +111,9 @@ class BlamingMail:
 
 def parts_of(extras: Extras, observations: SpaceLayout) -> Iterator[tuple[int, str, Any]]:
     """Yield all that may not be picklable in what a reset or a step has to say: slot, name and value."""
-    if not isinstance(extras.infos, Table):
-        for slot, info in extras.infos or ():
+    infos = extras.infos.entries() if isinstance(extras.infos, BatchInfos) else extras.infos
+    if isinstance(infos, list):
+        for slot, info in infos:
             yield slot, "info", info
     for leaf, slot, value in extras.objects:
         yield slot, f"observation{observations.loose[leaf].name}", value

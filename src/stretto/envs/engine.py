@@ -40,6 +40,7 @@ class Engine:
         autoreset_mode: AutoresetMode,
         episode_seeds: bool,
         lease: Lease | None,
+        blocks: int = 0,
     ) -> None:
         self.supervisor, self.recovery, self.state = supervisor, recovery, state
         self.count = state.count
@@ -52,9 +53,11 @@ class Engine:
         self._same_step = autoreset_mode is AutoresetMode.SAME_STEP
         self._stuck: str | None = _NOT_RESET
         self._closed: str | None = None
-        self._lease = lease
+        self._lease, self._together = lease, blocks > 0
+        self._hands_over = hands_over(supervisor, blocks)
         self.alone = SingleUser()
         self._limits = recovery.limits
+        self._keeps_steps = supervisor.backend.start is not None  # worlds of the caller itself are never restored
         self._parts = [slice(seat.factory.slots.start, seat.factory.slots.stop) for seat in supervisor.seats]
         self._seat_of = [seat for seat in supervisor.seats for _ in seat.factory.slots]
         _engines.add(self)
@@ -64,6 +67,8 @@ class Engine:
     def reset(self, seeds: Sequence[int | None], options: Options, slots: Sequence[int]) -> dict[str, Any]:
         """Reset `slots`; return the infos. The rows of all slots are then in `state.buffer`."""
         self.check_open()
+        if self._together:
+            self._check_together(seeds, options, slots)
         state, supervisor = self.state, self.supervisor
         given_up = any(seat.error is not None for seat in supervisor.seats)
         failed = self._stuck not in (None, _NOT_RESET) or given_up
@@ -159,8 +164,11 @@ class Engine:
         buffer = 1 - state.buffer
         self._stuck = "a step was interrupted or failed"
         if self._by_signal:
-            for target, array in zip(state.buffers.actions, admitted, strict=True):
-                target[:] = array
+            if self._hands_over:
+                state.buffers.actions = admitted
+            else:
+                for target, array in zip(state.buffers.actions, admitted, strict=True):
+                    target[:] = array
             answers = supervisor.signal_all(STEP_ALL + buffer, "stepping", self._limits.step)
         else:
             requests = [
@@ -169,7 +177,8 @@ class Engine:
             ]
             supervisor.settle(requests)
             answers = [request.value for request in requests]
-        state.history.stepped(admitted, None)
+        if self._keeps_steps:
+            state.history.stepped(admitted, None)
         infos = {} if answers is None else self._take(answers, buffer, self._parts)
         state.buffer = buffer  # before anything is asked again: a worker may have to be restored to these rows
         state.counters.stepped(state.buffers.terminated[buffer], state.buffers.truncated[buffer])
@@ -337,6 +346,23 @@ class Engine:
         if self._closed:
             raise ClosedError(f"{self._closed}; make a new one")
 
+    def check_apart(self, what: str) -> None:
+        """Raise if the worlds are batched, and cannot be asked one by one."""
+        if self._together:
+            raise UsageError(
+                f"{what} needs environments that are stepped one by one, got batched ones; make them with vectorized=False"
+            )
+
+    def _check_together(self, seeds: Sequence[int | None], options: Options, slots: Sequence[int]) -> None:
+        """Raise unless a reset can be done by worlds that are batched: of all, with one seed and the same options."""
+        if len(slots) < self.count:
+            self.check_apart("a reset of some slots")
+        first = seeds[0]
+        if list(seeds) != ([None] * self.count if first is None else list(range(first, first + self.count))):
+            self.check_apart("a seed for each slot")
+        if options is not None and not isinstance(options, dict):
+            self.check_apart("a sequence of options")
+
     def check_idle(self) -> None:
         """Raise unless something other than a step can be asked now."""
         self.check_open()
@@ -354,6 +380,7 @@ class Engine:
     def check_ids(self, ids: Sequence[int] | Array | None) -> list[int]:
         """Return the slots of these ids (`None`: all); raise unless they can be sent now."""
         self.check_open()
+        self.check_apart("send()")
         slots = list(self.everyone) if ids is None else _whole_numbers(ids)
         if self._stuck is not None:
             raise ResetNeeded(f"the environments must be reset before they are stepped, because {self._stuck}")
@@ -387,6 +414,11 @@ class Engine:
         self.alone.inside = 0  # whichever thread that was, it is not in this process
         if self.supervisor.remote:
             self._closed = "the workers of this vector environment belong to the process that this one was forked from"
+
+
+def hands_over(supervisor: Supervisor, blocks: int) -> bool:
+    """Whether the caller itself steps worlds that are one batch, and gets arrays that nobody else has."""
+    return blocks == 1 and supervisor.seats[0].inline
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()

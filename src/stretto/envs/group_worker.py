@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from stretto.core import NextEpisode
 from stretto.envs import messages
-from stretto.envs.arrays import BUFFERS, Buffers, InfoBuffer, Rows, array_shapes
+from stretto.envs.arrays import BUFFERS, Buffers, InfoBuffer, Rows, array_shapes, handing_over
+from stretto.envs.batched_group import BatchedGroup, BlockMaker
 from stretto.envs.checks import BlamingMail, parts_of, unpicklable
 from stretto.envs.group import EnvGroup
 from stretto.envs.infos import Table
@@ -88,6 +90,78 @@ class GroupFactory:
 
     def __call__(self, port: Port) -> GroupService:
         return GroupService(port, EnvGroup(self.makers, self.first, self.settings, port.index, port.position))
+
+
+@dataclass(frozen=True, slots=True)
+class BatchedFactory:
+    """Builds a group of worlds that are batched already inside a worker: blocks of so many worlds each."""
+
+    maker: BlockMaker
+    sizes: Sequence[int]
+    first: int
+    settings: GroupSettings
+
+    @property
+    def slots(self) -> range:
+        """The slots that it makes worlds for."""
+        return range(self.first, self.first + sum(self.sizes))
+
+    def __call__(self, port: Port) -> GroupService:
+        where = self.settings, port.index, port.position
+        return GroupService(port, BatchedGroup(self.maker, self.sizes, self.first, *where))
+
+
+class Worlds(Protocol):
+    """All worlds of a vector environment, and how they are spread over workers: `count` pieces, each called a `noun`."""
+
+    noun: str
+    told: str
+    count: int
+    sample: Callable[[], Any]
+
+    def shares(self, workers: int, relief: int) -> Sequence[GroupFactory | BatchedFactory]:
+        """Split the pieces evenly; the last worker, which may be the caller, has `relief` fewer than the others."""
+
+
+class Singles:
+    """Worlds one by one."""
+
+    noun, told = "environment", ""
+
+    def __init__(self, makers: Sequence[Maker], settings: GroupSettings) -> None:
+        self.count, self.sample = len(makers), makers[0]
+        self._makers, self._settings = makers, settings
+
+    def shares(self, workers: int, relief: int) -> list[GroupFactory]:
+        spans = _spans(self.count, workers, relief)
+        return [GroupFactory(list(self._makers[span]), span.start, self._settings) for span in spans]
+
+
+class Blocks:
+    """Worlds that are batched already, in blocks of so many."""
+
+    noun = "block"
+
+    def __init__(self, maker: BlockMaker, sizes: Sequence[int], settings: GroupSettings) -> None:
+        self.maker, self.count = maker, len(sizes)
+        self.sample: Callable[[], Any] = partial(maker, sizes[0])
+        self.told = f"vectorized, in {len(sizes)} block{'s' if len(sizes) > 1 else ''}: "
+        self._sizes, self._settings = sizes, settings
+
+    def shares(self, workers: int, relief: int) -> list[BatchedFactory]:
+        spans = _spans(self.count, workers, 0)
+        firsts = [sum(self._sizes[: span.start]) for span in spans]
+        return [
+            BatchedFactory(self.maker, self._sizes[span], first, self._settings)
+            for span, first in zip(spans, firsts, strict=True)
+        ]
+
+
+def _spans(count: int, workers: int, relief: int) -> list[slice]:
+    least, more = divmod(count + relief, workers)
+    sizes = [least + (index < more) for index in range(workers)]
+    sizes[-1] -= relief
+    return [slice(sum(sizes[:index]), sum(sizes[: index + 1])) for index in range(workers)]
 
 
 class GroupService:
@@ -225,7 +299,7 @@ class GroupService:
             self._buffers = Buffers.of([np.zeros(shape, dtype) for shape, dtype in shapes], leaves)
         else:
             arrays = self._port.arena.view(message.fields)
-            self._buffers = Buffers.of(arrays, leaves).part(group.first, group.count)
+            self._buffers = message.buffers or Buffers.of(arrays, leaves).part(group.first, group.count)
             if self._port.pickles and self._buffers.info_room is not None:
                 self._info_buffer = InfoBuffer(group.first, self._buffers.info_room)
         b = self._buffers
@@ -238,6 +312,9 @@ class GroupService:
             )
             for k in range(BUFFERS)
         ]
+        if message.buffers is not None and not self._observations.loose:
+            for k, rows in enumerate(self._rows):
+                rows.hand_over = handing_over(message.buffers, k, self._observations)
 
     def _put_loose(self, leaf: int, i: int, value: Any) -> None:
         # Texts seldom change within an episode, and most steps then need no mail at all.

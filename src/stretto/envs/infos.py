@@ -86,7 +86,21 @@ class Table(Sent):
         return [(slot, info) for slot, info in enumerate(infos, self.first) if info]
 
 
-Infos = Table | list[SlotInfo] | None
+@dataclass(frozen=True, slots=True)
+class BatchInfos(Sent):
+    """The infos of the slots from `first` on, batched by worlds that are batched themselves."""
+
+    first: int
+    count: int
+    infos: dict[str, Any]
+
+    def entries(self) -> list[SlotInfo]:
+        """Return a dictionary for each slot that has one."""
+        rows = ((self.first + i, info_of(self.infos, i)) for i in range(self.count))
+        return [(slot, info) for slot, info in rows if info]
+
+
+Infos = Table | BatchInfos | list[SlotInfo] | None
 
 InfoJoin = Callable[[Sequence[Infos], int], dict[Any, Any]]
 """Puts the infos of all slots together, given in the order of the slots, with the number of slots."""
@@ -244,6 +258,8 @@ def merge(pieces: Sequence[Infos], count: int) -> dict[str, Any]:
     present = [piece for piece in pieces if piece is not None]
     if not present:
         return {}
+    if isinstance(present[0], BatchInfos) and present[0].count == count:
+        return present[0].infos
     tables = [piece for piece in present if isinstance(piece, Table)]
     if len(tables) == len(present):
         plan = _plan(tuple([table.kind for table in tables]))
@@ -251,7 +267,7 @@ def merge(pieces: Sequence[Infos], count: int) -> dict[str, Any]:
             return _join(tables, plan, count)
     infos: dict[str, Any] = {}
     for piece in present:
-        for slot, info in piece.entries() if isinstance(piece, Table) else piece:
+        for slot, info in piece if isinstance(piece, list) else piece.entries():
             add_info(infos, info, slot, count)
     return infos
 
@@ -263,7 +279,7 @@ def by_slot(pieces: Sequence[Infos], _: int) -> dict[Any, Any]:
     """
     infos: dict[int, list[dict[str, Any]]] = {}
     for piece in pieces:
-        for slot, info in piece.entries() if isinstance(piece, Table) else piece or ():
+        for slot, info in piece if isinstance(piece, list) else piece.entries() if piece is not None else ():
             infos.setdefault(slot, []).append(info)
     return infos
 

@@ -10,20 +10,23 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 
 from stretto.adapters.blocks import as_env
 from stretto.adapters.gymnasium import makers as makers_of
+from stretto.adapters.gymnasium import spec_of
 from stretto.budget import CpuBudget, default_budget
 from stretto.core import SIMULTANEOUS, TURNS
 from stretto.envs.arrays import Buffers, array_shapes
-from stretto.envs.autotune import Choice, choose_backend
-from stretto.envs.engine import Engine
-from stretto.envs.group_worker import GroupFactory
+from stretto.envs.autotune import Choice, choose_backend, why_not_alike
+from stretto.envs.batched_group import VectorMaker, block_sizes
+from stretto.envs.engine import Engine, hands_over
+from stretto.envs.group_worker import BatchedFactory, Blocks, GroupFactory, Singles, Worlds
 from stretto.envs.messages import Attach, Built, Describe
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.recovery import Limits, Recovery
-from stretto.envs.slot import GroupSettings, Maker
+from stretto.envs.slot import GroupSettings
 from stretto.envs.slots import SlotState, TaskSource
 from stretto.envs.vector import VectorEnv
 from stretto.errors import FewerWorkers, InvalidLayout, InvalidSpace, ResourceError, UsageError, user_stacklevel
@@ -60,6 +63,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     replay_limit: int = 100_000,
     copy: bool = True,
     native_threads: int = 1,
+    vectorized: bool | int | None = None,
     budget: CpuBudget | None = None,
 ) -> VectorEnv | MultiAgentVectorEnv:
     """Run `num_envs` environments at once, and give the same answer however that is done.
@@ -91,6 +95,11 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         copy: whether arrays are copied; if not, they are overwritten by the second step after.
         native_threads: how many threads libraries such as BLAS and torch use for a computation, in workers and while the
             caller steps environments itself. Another number may change the last bits of what environments compute.
+        vectorized: `True` uses the vectorized form of an id (its `vector_entry_point`), or a function
+            `(num_envs=..., **env_kwargs)` that returns a `gymnasium.vector.VectorEnv`. Many environments are split into
+            blocks, a vector environment each, which workers share; a number says into how many. Results depend on the
+            number of blocks, not on that of workers. By default `backend="auto"` uses a vectorized form only if it is
+            seen to give the same numbers as the plain environments.
         budget: the cores to draw on; default: those of this process.
 
     Returns:
@@ -105,9 +114,21 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     _check_whole(native_threads=(native_threads, 1))
     _check_whole(max_restarts=(max_restarts, 0), replay_limit=(replay_limit, 0))
     _check_kinds(env_kwargs, tasks)
-    makers = makers_of(id_or_factory, num_envs, env_kwargs, (*wrappers, partial(as_env, turns=turns)))
+    group = GroupSettings(mode, episode_seeds, global_rng, checks)
+    worlds: Worlds
+    if vectorized:
+        _check_batchable(tasks=tasks is not None, episode_seeds=episode_seeds)
+        worlds = _blocks(id_or_factory, num_envs, vectorized, env_kwargs, wrappers, group)
+    else:
+        worlds = Singles(
+            makers_of(id_or_factory, num_envs, env_kwargs, (*wrappers, partial(as_env, turns=turns))), group
+        )
     budget = budget or default_budget()
-    chosen = _choose(backend, workers, makers, budget, isolate)
+    hint = ""
+    if vectorized is None and backend == "auto" and not wrappers and not tasks and not episode_seeds:
+        worlds, hint = _consider_vectorized(worlds, id_or_factory, env_kwargs, group)
+    chosen = _choose(backend, workers, worlds, budget, isolate)
+    chosen = replace(chosen, reason=worlds.told + chosen.reason + hint)
     if transport == "message" and chosen.backend is PROCESS:
         chosen = replace(chosen, backend=MESSAGE_PROCESS)
     traced = _debugger_attached()
@@ -118,9 +139,8 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         on_crash=on_crash,
         max_restarts=max_restarts,
     )
-    group = GroupSettings(mode, episode_seeds, global_rng, checks)
     recovery = Recovery(limits)
-    supervisor, built, chosen = _start(makers, chosen, group, recovery, budget, isolate, native_threads)
+    supervisor, built, chosen = _start(worlds, chosen, recovery, budget, isolate, native_threads)
     try:
         state = _state(supervisor, recovery, built, num_envs, replay_limit, mode)
         state.set_tasks(tasks)
@@ -134,8 +154,10 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         autoreset_mode=mode,
         episode_seeds=episode_seeds,
         lease=budget.lease(chosen.workers * native_threads),
+        blocks=built.blocks,
     )
     present = VectorEnv if built.agents is None else MultiAgentVectorEnv
+    copy = copy and not hands_over(supervisor, built.blocks)
     return present(engine, built, mode, copy=copy, choice=chosen.reason)
 
 
@@ -176,15 +198,15 @@ def _check_kinds(env_kwargs: Any, tasks: Any) -> None:
         )
 
 
-def _choose(backend: str, workers: int | None, makers: Sequence[Maker], budget: CpuBudget, isolate: bool) -> Choice:
-    count = len(makers)
+def _choose(backend: str, workers: int | None, worlds: Worlds, budget: CpuBudget, isolate: bool) -> Choice:
+    count = worlds.count
     if workers is not None and not 1 <= workers <= count:
         raise InvalidLayout(
-            f"workers must be from 1 to the number of environments, got {workers} workers for {count} environments; "
+            f"workers must be from 1 to the number of {worlds.noun}s, got {workers} workers for {count} {worlds.noun}s; "
             f"pass workers={count} or fewer"
         )
     if backend == "auto":
-        chosen = choose_backend(makers[0], count, workers or budget.free, isolate=isolate)
+        chosen = choose_backend(worlds.sample, count, workers or budget.free, isolate=isolate, noun=worlds.noun)
         if workers is None or chosen.workers == workers:
             return chosen
         if chosen.backend is SERIAL and workers == 1:
@@ -205,9 +227,8 @@ def _choose(backend: str, workers: int | None, makers: Sequence[Maker], budget: 
 
 
 def _start(
-    makers: Sequence[Maker],
+    worlds: Worlds,
     chosen: Choice,
-    group: GroupSettings,
     recovery: Recovery,
     budget: CpuBudget,
     isolate: bool,
@@ -226,10 +247,10 @@ def _start(
             start_seconds=limit,
         )
         try:
-            shares = _shares(makers, workers, group, chosen.relief)
+            shares = worlds.shares(workers, chosen.relief)
             for index, share in enumerate(shares):
                 works_here = index == len(shares) - 1 and chosen.backend.caller_works and not isolate
-                supervisor.add_seat(share, inline=works_here, capacity=2 * len(share.makers) + 64)
+                supervisor.add_seat(share, inline=works_here, capacity=2 * len(share.slots) + 64)
             for seat in sorted(supervisor.seats, key=lambda seat: seat.inline):  # others build while the caller does
                 supervisor.start(seat)
             built: list[Built] = supervisor.tell(lambda _: Describe(), "building", limit)
@@ -251,18 +272,54 @@ def _start(
             raise
 
 
-def _shares(makers: Sequence[Maker], workers: int, group: GroupSettings, relief: int) -> list[GroupFactory]:
-    """Split the slots evenly; the last worker, which may be the caller, has `relief` fewer than the others."""
-    least, more = divmod(len(makers) + relief, workers)
-    shares, first = [], 0
-    for index in range(workers):
-        count = least + (index < more) - (relief if index == workers - 1 else 0)
-        shares.append(GroupFactory(list(makers[first : first + count]), first, group))
-        first += count
-    return shares
+def _blocks(
+    source: Any,
+    num_envs: int,
+    vectorized: bool | int,
+    env_kwargs: Mapping[str, Any] | None,
+    wrappers: Sequence[Callable[[Any], Any]],
+    group: GroupSettings,
+) -> Blocks:
+    """Return the worlds of a vectorized form, in blocks."""
+    _check_whole(vectorized=(int(vectorized), 1))
+    if vectorized is not True and vectorized > num_envs:
+        raise InvalidLayout(
+            f"vectorized must be at most the number of environments, {num_envs}, got {vectorized} blocks"
+        )
+    found = spec_of(source) if isinstance(source, str | EnvSpec) else source
+    if isinstance(found, EnvSpec) and found.vector_entry_point is None:
+        raise UsageError(f"{found.id!r} has no vectorized form (no vector_entry_point); leave vectorized out")
+    if not isinstance(found, EnvSpec) and not callable(found):
+        raise UsageError(f"with vectorized=True an environment is an id, an EnvSpec or a function, got {source!r}")
+    maker = VectorMaker(found, dict(env_kwargs or {}), tuple(wrappers))
+    return Blocks(maker, block_sizes(num_envs, None if vectorized is True else vectorized), group)
 
 
-def _check_equal(built: Sequence[Built], shares: Sequence[GroupFactory]) -> None:
+def _check_batchable(**given: bool) -> None:
+    for name, is_given in given.items():
+        if is_given:
+            raise UsageError(
+                f"{name} needs environments that are reset one by one, got vectorized=True too; leave one of them out"
+            )
+
+
+def _consider_vectorized(
+    worlds: Worlds, source: Any, env_kwargs: Mapping[str, Any] | None, group: GroupSettings
+) -> tuple[Worlds, str]:
+    """Return the vectorized form of an id if it gives the same numbers; else the plain environments, and a hint at it."""
+    if not isinstance(source, str | EnvSpec) or worlds.count == 1:
+        return worlds, ""
+    spec = spec_of(source)
+    if spec.vector_entry_point is None:
+        return worlds, ""
+    blocks = _blocks(spec, worlds.count, True, env_kwargs, (), group)
+    differs = why_not_alike(worlds.sample, blocks.maker, group.autoreset_mode)
+    if differs is None:
+        return blocks, ""
+    return worlds, f"; {spec.id!r} has a vectorized form, used only if asked for (vectorized=True), because {differs}"
+
+
+def _check_equal(built: Sequence[Built], shares: Sequence[GroupFactory | BatchedFactory]) -> None:
     for one, share in zip(built, shares, strict=True):
         for name in ("observation_space", "action_space"):
             if not same_space(getattr(one, name), getattr(built[0], name)):
@@ -281,7 +338,9 @@ def _state(
     fields, size = lay_out(array_shapes(observations, actions, count))
     supervisor.arena.allocate(size)
     state.buffers = Buffers.of(supervisor.arena.view(fields), len(observations.fixed))
-    recovery.attach(supervisor, Attach(fields if supervisor.backend.shares_memory else None, count), state)
+    handed_over = state.buffers if hands_over(supervisor, built.blocks) else None
+    shared = fields if supervisor.backend.shares_memory else None
+    recovery.attach(supervisor, Attach(shared, count, handed_over), state)
     return state
 
 

@@ -22,7 +22,10 @@ class Describe:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A group's worlds exist: what they have in common, and the agents where there are several."""
+    """A group's worlds exist: what they have in common, and the agents where there are several.
+
+    Worlds that are batched already lie in so many `blocks`, and can only be reset and stepped together.
+    """
 
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
@@ -30,14 +33,19 @@ class Built:
     render_mode: str | None
     spec: EnvSpec | None
     agents: Any = None
+    blocks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Attach:
-    """Where the arrays lie in the arena; `fields` is `None` where they travel as messages."""
+    """Where the arrays lie in the arena; `fields` is `None` where they travel as messages.
+
+    `buffers` are the arrays of a caller who steps all worlds itself.
+    """
 
     fields: list[Field] | None
     count: int
+    buffers: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ from stretto.envs.arrays import InfoBuffer
 from stretto.envs.messages import Attach, Extras, Restore, Restored
 from stretto.envs.slots import SlotState
 from stretto.errors import FewerWorkers, Place, StrettoError, WorldHung, user_stacklevel
-from stretto.workers import watchdog
 from stretto.workers.base import Worker
 from stretto.workers.inline import InlineWorker
 from stretto.workers.requests import Request, Seat, sender
@@ -180,7 +179,6 @@ class Recovery:
             return problems[0]
         assert self.state is not None
         self.state.restored(results[0])
-        watchdog.leave(inline)
         inline.close(0.0)
         return None
 

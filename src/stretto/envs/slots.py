@@ -308,17 +308,23 @@ class Counters:
         flags: Array = both[:, 0] | both[:, 1]
         self._flags.clear()
         before = np.concatenate([self._ended[None], flags[:-1]])
-        self._counts.episodes += int(flags.sum())
+        self._counts.episodes += int(np.count_nonzero(flags))
         self._counts.steps += flags.size
         began: Array
         match self._mode:
             case AutoresetMode.NEXT_STEP:
-                self._counts.steps -= int(before.sum())
-                began = before.sum(axis=0)
+                self._counts.steps -= int(np.count_nonzero(before))
+                began = _count_rows(before)
             case AutoresetMode.SAME_STEP:
-                began = flags.sum(axis=0)
+                began = _count_rows(flags)
             case _:
                 began = np.zeros(self._count, np.int64)
         self._episodes += began
         self._ended = flags[-1]
         return began
+
+
+def _count_rows(flags: Array) -> Array:
+    """Return how many of a few rows are true, by column; numpy needs a tenth of the time if it counts in bytes."""
+    counts: Array = np.add.reduce(flags.view(np.uint8), axis=0, dtype=np.uint8 if len(flags) < 256 else np.int64)
+    return counts

@@ -162,10 +162,10 @@ def _starts(caller: _Caller) -> None:
 
 
 def _tells_what_it_shares(caller: _Caller, pickles: bool, shares_memory: bool) -> None:
-    told = caller.answer(caller.worker.send(_Describe())).value
+    shares = caller.answer(caller.worker.send(_Describe())).value
     require(
-        told == (pickles, shares_memory),
-        f"a worker's port must say whether it pickles and shares memory, {(pickles, shares_memory)}, got {told}",
+        shares == (pickles, shares_memory),
+        f"a worker's port must say whether it pickles and shares memory, {(pickles, shares_memory)}, got {shares}",
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 import tempfile
@@ -14,6 +13,7 @@ import numpy as np
 import psutil
 
 from stretto.errors import ResourceError
+from stretto.workers.resources import resources
 
 ALIGNMENT = 64  # a cache line: two fields never share one
 
@@ -109,15 +109,8 @@ def reserve(fd: int, size: int) -> None:
     Raises:
         ResourceError: if there is not that much.
     """
-    try:
+    with resources(f"{size / 1e6:.1f} MB of shared memory"):
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(fd, 0, size)
         else:
             os.ftruncate(fd, size)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG, errno.EDQUOT):
-            raise
-        raise ResourceError(
-            f"{size / 1e6:.1f} MB of shared memory were asked for and could not be had ({error.strerror}); use fewer "
-            f"environments or raise the limit on shared memory"
-        ) from None

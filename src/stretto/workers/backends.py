@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from stretto.errors import UsageError
-from stretto.workers.arena import Arena
-from stretto.workers.base import Backend, Port, Service, Worker
-from stretto.workers.control import Bell
+from stretto.workers.base import Backend
 from stretto.workers.message import MessageWorker
 from stretto.workers.process import ProcessWorker
 from stretto.workers.thread import ThreadWorker
 
-
-def _start_thread(
-    index: int, capacity: int, arena: Arena, bell: Bell, factory: Callable[[Port], Service], **_: Any
-) -> Worker:
-    return ThreadWorker(index, capacity, arena, bell, factory)
-
-
 SERIAL = Backend("serial", None)
-THREAD = Backend("thread", _start_thread, caller_works=False)
+THREAD = Backend("thread", ThreadWorker, caller_works=False)
 PROCESS = Backend("process", ProcessWorker, pickles=True, killable=True)
 MESSAGE_PROCESS = Backend("process", MessageWorker, pickles=True, shares_memory=False, killable=True)
 """Processes that share nothing with their caller, as if they were on another machine."""

@@ -1,4 +1,4 @@
-"""Worker: something that serves numbered requests in order; and the loop that serves them.
+"""Worker: something that serves numbered requests in order; what it serves, and what both sides send each other.
 
 A request is a *message* (any object) or a *signal* (a small number that says what to do with shared arrays). Both
 are answered in order. A message always has a reply; a signal has one only if there is something to say.
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import pickle
 import threading
-import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 from stretto import trace
 from stretto.errors import Place, WorldFailed
+from stretto.workers.arena import Arena
 from stretto.workers.control import (
     BEAT,
     CALLER_ASLEEP,
@@ -35,10 +34,7 @@ from stretto.workers.control import (
     Clock,
     fence,
 )
-from stretto.workers.mail import Mail, Sent, dump
-
-if TYPE_CHECKING:
-    from stretto.workers.arena import Arena
+from stretto.workers.mail import Mail, Sent
 
 
 class Service(Protocol):
@@ -56,9 +52,9 @@ class Service(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The first message to a worker: what to serve. `factory` is called with the worker's `Port`."""
+    """The first message to a worker: what to serve."""
 
-    factory: Callable[[Port], Service]
+    factory: Factory
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,18 +81,18 @@ class Failure:
 
     def error(self) -> BaseException:
         """Return what the caller should raise: the original type if there is one, always with place and traceback."""
-        told = WorldFailed(f"{self.place}:\n{self.text.rstrip()}", self.place, self.text)
+        as_text = WorldFailed(f"{self.place}:\n{self.text.rstrip()}", self.place, self.text)
         try:
             if isinstance(self.exception, bytes):
                 original: Any = pickle.loads(self.exception)
                 original.add_note(f"{self.place}; remote traceback:\n{self.text.rstrip()}")
-                original.__cause__ = told
+                original.__cause__ = as_text
             else:
                 original = self.exception
                 original.add_note(str(self.place))  # its traceback it carries itself
             original.place = self.place
         except Exception:  # noqa: BLE001  its class is not known here, or forbids attributes: text always arrives
-            return told
+            return as_text
         return cast(BaseException, original)
 
 
@@ -117,6 +113,7 @@ class Output:
     number: int
 
 
+@dataclass(eq=False)
 class Port:
     """A worker's end of everything that it shares with its caller.
 
@@ -126,28 +123,19 @@ class Port:
     pickles = False  # what is sent is pickled
     shares_memory = True  # the caller sees the same arena
 
-    def __init__(
-        self,
-        index: int,
-        words: memoryview,
-        capacity: int,
-        mail: Mail,
-        bell: Bell,
-        caller_bell: Bell,
-        arena: Arena,
-    ) -> None:
-        self.index = index
-        self.words = words
-        self.capacity = capacity
-        self.mail = mail
-        self.bell = bell
-        self.caller_bell = caller_bell
-        self.arena = arena
-        self.position = words[POSITION : POSITION + 1]
-        self.place: Callable[[], Place] = lambda: Place("starting", worker=index)
-        self.interruptible = False  # it runs in the thread that Ctrl-C reaches
-        self.muted = False  # while steps are replayed, what they print was printed before
-        self.serving = 0  # the number of the request that is being answered
+    index: int
+    words: memoryview
+    mail: Mail
+    bell: Bell
+    caller_bell: Bell
+    arena: Arena
+    interruptible: bool = False  # it runs in the thread that Ctrl-C reaches
+    muted: bool = False  # while steps are replayed, what they print was printed before
+    serving: int = 0  # the number of the request that is being answered
+
+    def __post_init__(self) -> None:
+        self.position = self.words[POSITION : POSITION + 1]
+        self.place: Callable[[], Place] = lambda: Place("starting", worker=self.index)
         self._sent = 0
         self._lock = threading.RLock()
 
@@ -187,112 +175,24 @@ class Port:
         self.caller_bell.ring()
 
 
-Waiting = Callable[[Port, int], int]
-"""Wait until more than the given number of requests were made, and return how many were."""
-
-
-class Abandoned(BaseException):
-    """Raised in a thread that its caller has given up, as soon as its code comes back."""
-
-
-class _Host:
-    """What runs in a worker before it has a service, and around it."""
-
-    def __init__(self, port: Port) -> None:
-        self.port = port
-        self.service: Service | None = None
-        self.stopped = False
-
-    def answer(self, number: int, code: int) -> None:
-        port = self.port
-        port.serving = number
-        began = time.monotonic_ns() if port.tracing else 0
-        name = "signal"
-        try:
-            if code == MESSAGE:
-                message = port.mail.receive(number)
-                name = type(message).__name__
-                value = self._handle(message)
-            else:
-                assert self.service is not None
-                value = self.service.signal(code)
-            if began:  # before the answer: after it, the caller may look no more
-                self._tell_span(name, began)
-            if code == MESSAGE or value is not None:
-                port.send(Reply(number, value), number)
-        except Abandoned:
-            raise
-        except BaseException as error:
-            # A world that calls sys.exit() has failed; it must not end the worker, or it would be tried again.
-            if port.interruptible and isinstance(error, KeyboardInterrupt):
-                raise
-            port.send(failure(number, error, port), number)
-
-    def _tell_span(self, name: str, began: int) -> None:
-        log = trace.Trace()
-        log.add(name, began)
-        self.port.send(Spans(log.spans))
-
-    def _handle(self, message: object) -> object:
-        match message:
-            case Start(factory):
-                self.service = factory(self.port)
-                return self.service.handle(message)
-            case Stop():
-                self.stopped = True
-                if self.service is not None:
-                    self.service.close()
-                return None
-            case _:
-                assert self.service is not None
-                return self.service.handle(message)
-
-
-def serve(port: Port, wait: Waiting) -> None:
-    """Answer requests until told to stop, or until `wait` raises because the caller has gone."""
-    host = _Host(port)
-    words, capacity = port.words, port.capacity
-    answered = 0
-    while not host.stopped:
-        made = wait(port, answered)
-        while answered < made:
-            code = words[RING + answered % capacity]
-            answered += 1
-            host.answer(answered, code)
-            port.finished(answered)
-
-
-def failure(number: int, error: BaseException, port: Port) -> Failure:
-    """Describe an exception so that it survives the way to the caller.
-
-    What is no `Exception` arrives as text: a world's `sys.exit()` must not end the caller's program without a word.
-    """
-    text = "".join(traceback.format_exception(error))
-    if not isinstance(error, Exception):
-        return Failure(number, port.place(), text, None)
-    return Failure(number, port.place(), text, _portable(error) if port.pickles else error)
-
-
-def _portable(error: Exception) -> bytes | None:
-    """Pickle an exception if it comes back as what it was; many take other arguments than they keep."""
-    try:
-        data = dump(error)
-        same = type(pickle.loads(data)) is type(error)
-    except Exception:  # noqa: BLE001  anything may happen in a foreign __reduce__ or __init__; text always arrives
-        return None
-    return data if same else None
+Factory = Callable[[Port], Service]
+"""Makes the service of a worker, in the worker; it is given its port."""
 
 
 class Worker:
-    """The caller's end of a worker. Subclasses say how it is started, watched and ended."""
+    """The caller's end of a worker. Subclasses say how it is started, watched and ended.
+
+    This much is for one in the caller's own process; whoever sends bytes sends and collects in ways of his own.
+    """
 
     killable = False
 
-    def __init__(self, index: int, words: memoryview, capacity: int, bell: Bell) -> None:
+    def __init__(self, index: int, words: memoryview, mail: Any, bell: Bell) -> None:
         self.index = index
         self.words = words
-        self.capacity = capacity
+        self.capacity = len(words) - RING
         self.bell = bell
+        self._mail = mail
         self.made = 0
         self.read = 0
         self._stop = 0
@@ -342,7 +242,8 @@ class Worker:
 
     def send(self, message: object, *, by_value: bool = True) -> int:
         """Make a request that a message describes; return its number."""
-        raise NotImplementedError
+        self._mail.post(message, self.made + 1)
+        return self.signal(MESSAGE)
 
     def post(self, data: bytes) -> int:
         """Make a request that a message describes which `dump` has pickled; return its number."""
@@ -381,7 +282,9 @@ class Worker:
 
     def collect(self) -> list[Any]:
         """Return the frames that have arrived since the last call."""
-        raise NotImplementedError
+        self.read = int(self.words[MAIL])
+        frames: list[Any] = self._mail.collect()
+        return frames
 
     def work(self) -> None:
         """Do what was requested, if this worker has nobody else to do it."""

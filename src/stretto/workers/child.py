@@ -8,23 +8,20 @@ import faulthandler
 import mmap
 import os
 import platform
-import random
 import signal
 import socket
-import sys
 import threading
 import time
 
-import numpy as np
-
-from stretto.budget import CpuBudget, NativeThreads, native_thread_variables, set_default_budget
 from stretto.workers.arena import Arena
-from stretto.workers.base import Port, Waiting, serve
-from stretto.workers.control import RING, Bell
-from stretto.workers.launcher import STACK_SIGNAL, Descriptors, Surroundings
+from stretto.workers.base import Port
+from stretto.workers.control import Bell
+from stretto.workers.launcher import STACK_SIGNAL, Descriptors
 from stretto.workers.mail import Disconnected, SocketMail
 from stretto.workers.message import message_port
 from stretto.workers.output import forward_output
+from stretto.workers.serving import Waiting, serve
+from stretto.workers.surroundings import Surroundings
 from stretto.workers.waiting import wait_for_requests
 
 _PR_SET_PDEATHSIG = 1
@@ -51,10 +48,7 @@ def run_worker(fds: Descriptors, parent: int) -> None:
     with contextlib.suppress(PermissionError):  # the launcher did it already
         os.setpgid(0, 0)
     die_with_parent(parent)
-    for fd, standard in (
-        (fds.out, 1),
-        (fds.err, 2),
-    ):  # the caller's streams as they are now, for what is written from C
+    for fd, standard in ((fds.out, 1), (fds.err, 2)):  # the caller's as they are now, for what is written from C
         os.dup2(fd, standard)
         os.close(fd)
     mail = SocketMail(socket.socket(fileno=fds.mail))
@@ -62,7 +56,7 @@ def run_worker(fds: Descriptors, parent: int) -> None:
     faulthandler.register(STACK_SIGNAL, file=fds.stack, all_threads=True)
     try:
         around: Surroundings = mail.receive()
-        _take_over(around)
+        around.take_over()
         if fds.control < 0:
             port, wait = message_port(around.index, mail)
         else:
@@ -79,22 +73,6 @@ def _shared_port(around: Surroundings, fds: Descriptors, mail: SocketMail) -> tu
     words = memoryview(mmap.mmap(fds.control, 0)).cast("q")
     os.close(fds.control)
     bells = Bell(fds.bell, -1), Bell(-1, fds.caller_bell)
-    port = Port(around.index, words, len(words) - RING, mail, *bells, Arena(fds.arena))
+    port = Port(around.index, words, mail, *bells, Arena(fds.arena))
     port.pickles = True
-    return port, wait_for_requests(around.spin_seconds, fds.mail)
-
-
-def _take_over(around: Surroundings) -> None:
-    os.environ.clear()
-    os.environ.update(around.environment)
-    os.environ.update(native_thread_variables(around.native_threads))
-    if around.native_threads > 1:
-        NativeThreads(around.native_threads).cap()  # the launcher has loaded numpy's library with one
-    with contextlib.suppress(OSError):  # the folder may have been removed since
-        os.chdir(around.folder)
-    sys.path[:] = around.import_path
-    sys.argv[:] = around.arguments
-    set_default_budget(CpuBudget(1))
-    # All are forked from one launcher: without this, what they draw from global generators would be the same in each.
-    random.seed()
-    np.random.seed()  # noqa: NPY002  the very generator that old code draws from
+    return port, wait_for_requests(around.spin_seconds)

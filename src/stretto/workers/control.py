@@ -49,6 +49,11 @@ def control_bytes(capacity: int) -> int:
     return 8 * (RING + capacity)
 
 
+def private_words(capacity: int) -> memoryview:
+    """Return control words in memory that no other process sees."""
+    return memoryview(bytearray(control_bytes(capacity))).cast("q")
+
+
 _fence = threading.Lock()
 
 
@@ -90,14 +95,19 @@ class Bell:
 
     def close_reader(self) -> None:
         """Give up the end to sleep on; somebody else has a copy of it."""
-        os.close(self.fd)
+        if self.fd >= 0:
+            os.close(self.fd)
         self.fd = -1
 
+    def close_writer(self) -> None:
+        """Give up the end to ring with; whoever sleeps at the other is told that nobody will ring any more."""
+        if self.write_fd >= 0:
+            os.close(self.write_fd)
+        self.write_fd = -1
+
     def close(self) -> None:
-        for fd in (self.fd, self.write_fd):
-            if fd >= 0:
-                os.close(fd)
-        self.fd = self.write_fd = -1
+        self.close_reader()
+        self.close_writer()
 
     def __del__(self) -> None:
         self.close()

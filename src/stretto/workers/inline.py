@@ -2,37 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import threading
 
 from stretto.workers.arena import Arena
-from stretto.workers.base import Port, Service, Start, Worker, _Host
-from stretto.workers.control import DONE, MAIL, MESSAGE, NO_BELL, RING, control_bytes
+from stretto.workers.base import Factory, Port, Start, Worker
+from stretto.workers.control import DONE, NO_BELL, RING, private_words
 from stretto.workers.mail import LocalMail
+from stretto.workers.serving import Host
 
 
 class InlineWorker(Worker):
     """Runs its service in the caller's thread. It cannot die apart from the caller, nor be killed."""
 
-    def __init__(self, index: int, capacity: int, arena: Arena, factory: Callable[[Port], Service]) -> None:
-        words = memoryview(bytearray(control_bytes(capacity))).cast("q")
-        super().__init__(index, words, capacity, NO_BELL)
-        self._mail = LocalMail()
-        self.port = Port(index, words, capacity, self._mail, NO_BELL, NO_BELL, arena)
+    def __init__(self, index: int, capacity: int, arena: Arena, factory: Factory) -> None:
+        super().__init__(index, private_words(capacity), LocalMail(), NO_BELL)
+        self.port = Port(index, self.words, self._mail, NO_BELL, NO_BELL, arena)
         self.port.interruptible = True
-        self._host = _Host(self.port)
+        self._host = Host(self.port)
         self._answered = 0
         self.working = False
+        self.ended = threading.Event()
         self.send(Start(factory))
-
-    def send(self, message: object, *, by_value: bool = True) -> int:
-        self._mail.post(message, self.made + 1)
-        return self.signal(MESSAGE)
 
     def signal(self, code: int) -> int:
         self.words[RING + self.made % self.capacity] = code
         self.made += 1
         return self.made
+
+    def do(self, code: int) -> object:
+        """Do what a signal says now, with nothing else requested, and return what it has to tell; a failure goes by mail."""
+        self.made = self._answered = number = self.made + 1
+        host, self.port.serving = self._host, number
+        self.working = True
+        try:
+            assert host.service is not None
+            return host.service.signal(code)
+        except BaseException as error:  # noqa: BLE001  it is told as any other answer
+            host.tell_failure(number, error)
+            return None
+        finally:
+            self.words[DONE] = number
+            self.working = False
 
     def work(self) -> None:
         host, words = self._host, self.words
@@ -57,15 +67,15 @@ class InlineWorker(Worker):
             self.made = made
         return True
 
-    def collect(self) -> list[Any]:
-        self.read = int(self.words[MAIL])
-        return self._mail.collect()
-
     def forget_requests(self) -> None:
         """Drop what was requested and not done yet."""
         self._answered = self.words[DONE] = self.made
 
+    def kill(self) -> None:
+        self.ended.set()
+
     def close(self, timeout: float) -> None:
+        self.kill()
         if not self._stop:
             self.forget_requests()
         self.stop()

@@ -9,18 +9,16 @@ import struct
 import sys
 import traceback
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import cloudpickle
 
 _HEAD = struct.Struct("<Qq")
-"""The length of a frame, and a number: of the request that it answers (0: it answers none), or what else it is."""
+"""The length of a frame, and a number: of the request that it answers (0: it answers none), or a request's code."""
 
 _CHUNK = 1 << 20
 
 _MOST_READ = 1 << 16
-
-T = TypeVar("T")
 
 _MAIN, _SPAWNED_MAIN = b"__main__", b"__mp_main__"
 
@@ -108,10 +106,7 @@ class LocalMail:
 
     def collect(self) -> list[Any]:
         """Return what the worker has sent since the last call."""
-        frames = []
-        while self._frames:
-            frames.append(self._frames.popleft())
-        return frames
+        return [self._frames.popleft() for _ in range(len(self._frames))]
 
 
 class SocketMail:
@@ -119,6 +114,7 @@ class SocketMail:
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
+        self._length: int | None = None  # of the message whose code was read already
 
     def send(self, value: object, number: int = 0) -> None:
         data = dump(value)
@@ -128,12 +124,15 @@ class SocketMail:
             self._socket.sendall(data)
 
     def receive(self, number: int = 0) -> Any:
-        return pickle.loads(self.receive_bytes()[1])
+        if self._length is None:
+            self.next_code()
+        length, self._length = self._length or 0, None
+        return pickle.loads(self._exactly(length))
 
-    def receive_bytes(self) -> tuple[int, bytearray]:
-        """Return the number that a message was posted with, and the message as it was pickled."""
-        length, number = _HEAD.unpack(self._exactly(_HEAD.size))
-        return number, self._exactly(length)
+    def next_code(self) -> int:
+        """Return the number that the next message was posted with; `receive` then returns that message."""
+        self._length, code = _HEAD.unpack(self._exactly(_HEAD.size))
+        return int(code)
 
     def _exactly(self, size: int) -> bytearray:
         data = bytearray(size)
@@ -156,25 +155,19 @@ class CallerMail:
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         self._socket = connection
-        self._outbox: collections.deque[memoryview] = collections.deque()
+        self.unsent: collections.deque[memoryview] = collections.deque()  # what waits for room
         self._buffer = bytearray()
-        self._inbox: collections.deque[Any] = collections.deque()
         self.fd = connection.fileno()
         self.ended = False  # the other side has closed its end: nothing will arrive any more
 
-    def post(self, data: bytes, number: int = 0) -> None:
+    def post(self, data: bytes, code: int = 0) -> None:
         """Send what `dump` made, now or as soon as there is room for it."""
-        self._outbox.append(memoryview(_HEAD.pack(len(data), number) + data))
+        self.unsent.append(memoryview(_HEAD.pack(len(data), code) + data))
         self.flush()
-
-    @property
-    def unsent(self) -> bool:
-        """Whether something waits for room."""
-        return bool(self._outbox)
 
     def flush(self) -> None:
         """Send what there is room for."""
-        outbox = self._outbox
+        outbox = self.unsent
         while outbox:
             try:
                 sent = self._socket.send(outbox[0][:_CHUNK])
@@ -202,11 +195,11 @@ class CallerMail:
             arrived = arrived or bool(data)
             if len(data) < _MOST_READ:  # that was all: to hear so once more would take a system call
                 break
-        self._parse()
         return arrived
 
-    def _parse(self) -> None:
-        offset = 0
+    def collect(self) -> list[Any]:
+        """Return the whole frames that were taken in since the last call."""
+        frames, offset = [], 0
         view = memoryview(self._buffer)
         try:
             while len(view) - offset >= _HEAD.size:
@@ -214,30 +207,12 @@ class CallerMail:
                 end = offset + _HEAD.size + length
                 if len(view) < end:
                     break
-                self._inbox.append(_load(view[offset + _HEAD.size : end], number))
+                frames.append(load(view[offset + _HEAD.size : end], number))
                 offset = end
         finally:
             view.release()
         if offset:
             del self._buffer[:offset]
-
-    @property
-    def waiting(self) -> bool:
-        """Whether whole frames have been taken in that nobody has collected."""
-        return bool(self._inbox)
-
-    def take(self, kind: type[T]) -> list[T]:
-        """Return those frames of one kind that have been taken in, and leave the others for `collect`."""
-        found = [frame for frame in self._inbox if isinstance(frame, kind)]
-        if found:
-            self._inbox = collections.deque(frame for frame in self._inbox if not isinstance(frame, kind))
-        return found
-
-    def collect(self) -> list[Any]:
-        """Return the whole frames that have arrived since the last call."""
-        self.drain()
-        frames = list(self._inbox)
-        self._inbox.clear()
         return frames
 
     def close(self) -> None:
@@ -245,7 +220,8 @@ class CallerMail:
         self.fd, self.ended = -1, True
 
 
-def _load(data: memoryview, number: int) -> Any:
+def load(data: memoryview, number: int) -> Any:
+    """Return what a frame holds that answers request `number`."""
     try:
         return pickle.loads(data)
     except Exception:  # noqa: BLE001  whatever a foreign __setstate__ or a missing module raises: the request must have its answer

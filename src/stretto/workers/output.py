@@ -112,14 +112,7 @@ def forward_output(port: Port, levels: Mapping[str, int]) -> Callable[[], None]:
         logging.getLogger(name or None).setLevel(level)
     warnings.simplefilter("default")  # the caller's own filters decide what is shown
 
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any) -> None:
         _send(port, "warning", (str(message), category, filename, lineno), port.place().slot)
 
     warnings.showwarning = show

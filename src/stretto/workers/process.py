@@ -9,21 +9,20 @@ import os
 import select
 import signal
 import socket
-import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
+
+import psutil
 
 from stretto.errors import UsageError
 from stretto.workers.arena import Arena, anonymous_file, reserve
-from stretto.workers.base import Port, Service, Start, Worker
+from stretto.workers.base import Factory, Start, Worker
 from stretto.workers.control import MAIL, MESSAGE, Bell, control_bytes
-from stretto.workers.launcher import STACK_SIGNAL, Descriptors, Surroundings, launcher, log_levels
+from stretto.workers.launcher import EXIT_MARK, STACK_SIGNAL, Descriptors, kill_group, launcher
 from stretto.workers.mail import CallerMail, dump
 from stretto.workers.resources import resources
+from stretto.workers.surroundings import Surroundings
 
-_LAUNCH_SECONDS = 60.0  # for the launcher itself, which imports numpy and gymnasium first; worlds have their own limit
 _KILL_SECONDS = 5.0
 _STACK_SECONDS = 0.5
 
@@ -36,6 +35,7 @@ class ProcessWorker(Worker):
     """
 
     killable = True
+    _mail: CallerMail
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ProcessWorker(Worker):
         capacity: int,
         arena: Arena,
         caller_bell: Bell,
-        factory: Callable[[Port], Service],
+        factory: Factory,
         *,
         spin_seconds: float = 0.0,
         native_threads: int = 1,
@@ -57,21 +57,17 @@ class ProcessWorker(Worker):
             ours, mail = socket.socketpair()
             theirs.callback(mail.close)
             on_failure.callback(ours.close)
-            super().__init__(index, words, capacity, bell)
-            self._mail = CallerMail(ours)
+            super().__init__(index, words, CallerMail(ours), bell)
             out, err = (_stream_fd(number, theirs) for number in (1, 2))
-            self._launcher = launcher()
             fds = Descriptors(mail.fileno(), self._stack_fd, out, err, **shared)
-            self._pid = self._launcher.spawn(fds, _LAUNCH_SECONDS)
-            self._launcher_pid = self._launcher.pid
+            self._pid, self._launcher = launcher().spawn(fds)
             self._handle = _Handle(self._pid)
+            self._unbroken = _EndIfCutShort(self._handle)
             self._ended: str | None = None
-            self._released = False
             on_failure.pop_all()
-        if bell.fd >= 0:
-            bell.close_reader()  # it is the worker's
+        bell.close_reader()  # it is the worker's
         try:
-            self._mail.post(dump(self._surroundings(spin_seconds, native_threads)))
+            self._mail.post(dump(Surroundings.of_this_process(index, spin_seconds, native_threads)))
             self.post(start)
         except BaseException:
             self.kill()
@@ -89,18 +85,6 @@ class ProcessWorker(Worker):
         shared = {"control": control_fd, "arena": arena.fd, "bell": bell.fd, "caller_bell": caller_bell.write_fd}
         return words, bell, shared
 
-    def _surroundings(self, spin_seconds: float, native_threads: int) -> Surroundings:
-        return Surroundings(
-            index=self.index,
-            environment=dict(os.environ),
-            folder=str(Path.cwd()),
-            import_path=[path or str(Path.cwd()) for path in sys.path],
-            arguments=list(sys.argv),
-            log_levels=log_levels(),
-            spin_seconds=spin_seconds,
-            native_threads=native_threads,
-        )
-
     @property
     def pid(self) -> int:
         return self._pid
@@ -109,20 +93,14 @@ class ProcessWorker(Worker):
         return self.post(dump(message, by_value))
 
     def post(self, data: bytes) -> int:
-        try:
+        with self._unbroken:
             self._mail.post(data)
             return self.signal(MESSAGE)
-        except BaseException:
-            self._cut()
-            raise
 
     def exchange(self) -> bool:
-        try:
+        with self._unbroken:
             self._mail.flush()
             return self._mail.drain()
-        except BaseException:
-            self._cut()
-            raise
 
     @property
     def unsent_fd(self) -> int:
@@ -130,21 +108,15 @@ class ProcessWorker(Worker):
 
     def collect(self) -> list[Any]:
         announced, frames = int(self.words[MAIL]), []
-        try:
+        with self._unbroken:
             while True:
+                self._mail.drain()
                 frames += self._mail.collect()
                 # What is announced has been written, but a socket may give a long frame out in pieces.
                 if self.read + len(frames) >= announced or not self.alive():
                     break
             self.read += len(frames)
-        except BaseException:
-            self._cut()
-            raise
         return frames
-
-    def _cut(self) -> None:
-        """End the worker after Ctrl-C in the middle of its mail: nobody knows how much of a message went over."""
-        self._handle.signal(signal.SIGKILL)
 
     def alive(self) -> bool:
         # One that closed its end of the connection can be told nothing more: `last_words` will end it.
@@ -161,40 +133,45 @@ class ProcessWorker(Worker):
         while time.monotonic() < deadline and (size == before or size != last) and self.alive():
             time.sleep(0.01)
             last, size = size, os.fstat(self._stack_fd).st_size
-        return os.pread(self._stack_fd, size - before, before).decode(errors="replace")
+        return self._written().partition(EXIT_MARK)[0][before:].decode(errors="replace")
+
+    def _written(self) -> bytes:
+        """Return what the worker and its launcher have written into the stack file."""
+        return os.pread(self._stack_fd, os.fstat(self._stack_fd).st_size, 0)
 
     def last_words(self) -> str:
         if self._ended is None:
             self._handle.signal(signal.SIGKILL)
             self._handle.wait(_KILL_SECONDS)
             self._ended = self._describe_end()
-            if not self._launcher.alive() or self._launcher.pid != self._launcher_pid:
+            if self._launcher.poll() is not None:
                 # Its launcher, which would have ended the rest of its group, is gone.
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self._pid, signal.SIGKILL)
+                kill_group(self._pid)
         return self._ended
 
     def kill(self) -> None:
         self.last_words()
-        if not self._released:
-            self._released = True
+        if self._mail.fd >= 0:
             self._mail.close()
             self._handle.close()
             self.bell.close()
             os.close(self._stack_fd)
 
     def _describe_end(self) -> str:
-        status = self._launcher.status(self._pid) if self._launcher.pid == self._launcher_pid else None
-        if status is None:
-            return "it ended, and its launcher with it"
-        if os.WIFSIGNALED(status):
-            number = os.WTERMSIG(status)
-            told = f"it was killed by signal {number} ({signal.Signals(number).name})"
-        else:
-            told = f"it exited with code {os.WEXITSTATUS(status)}"
-        # After a crash in C this has the stack of the crash; also what is wrong with the worker itself, if it was that.
-        words = os.pread(self._stack_fd, 1 << 16, 0).decode(errors="replace").rstrip()
-        return f"{told}\n{words}" if words else told
+        """Say what its launcher has written of its end, and the stack of a crash in C, or what else is in the file."""
+        deadline = time.monotonic() + _STACK_SECONDS
+        while True:
+            launcher_is_gone = self._launcher.poll() is not None
+            stack, *rest = self._written().split(EXIT_MARK)
+            if len(rest) == 2:
+                break
+            if launcher_is_gone or time.monotonic() > deadline:
+                return "it ended, and its launcher with it"
+            time.sleep(0.001)
+        code = int(rest[0])
+        name = next((one.name for one in signal.Signals if one == -code), "unnamed")
+        how = f"exited with code {code}" if code >= 0 else f"was killed by signal {-code} ({name})"
+        return f"it {how}\n{stack.decode(errors='replace')}".rstrip()
 
     def close(self, timeout: float) -> None:
         if self._ended is not None:
@@ -228,6 +205,20 @@ def _pickled(start: Start) -> bytes:
         ) from error
 
 
+class _EndIfCutShort:
+    """Ends a worker after Ctrl-C in the middle of its mail: nobody knows how much of a message went over."""
+
+    def __init__(self, handle: _Handle) -> None:
+        self._handle = handle
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._handle.signal(signal.SIGKILL)
+
+
 class _Handle:
     """Names one process for good: a pidfd where there are such, else its id."""
 
@@ -258,14 +249,11 @@ class _Handle:
             poller.register(self.fd, select.POLLIN)
             return bool(poller.poll(seconds * 1000))
         deadline = time.monotonic() + seconds
-        while True:
-            try:
-                os.kill(self.pid, 0)
-            except ProcessLookupError:
-                return True
+        while psutil.pid_exists(self.pid):
             if time.monotonic() >= deadline:
                 return False
             time.sleep(0.005)
+        return True
 
     def signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):

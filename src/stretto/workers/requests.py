@@ -1,15 +1,20 @@
-"""What is asked of workers, and the seats that they have."""
+"""Requests: what is asked of workers; and their seats: who works where, and what each was asked, has sent, and when."""
 
 from __future__ import annotations
 
+import math
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stretto.workers.base import Output, Port, Service, Worker
+from stretto import trace
+from stretto.errors import Place
+from stretto.workers.base import Failure, Output, Reply, Spans, Worker
+from stretto.workers.control import DONE
+from stretto.workers.mail import Unreadable
 
-Factory = Callable[[Port], Service]
 Issue = Callable[[Worker], int]
 """Makes a request of a worker and returns its number."""
 
@@ -42,6 +47,12 @@ class Request:
     beats: int = 0
     outputs: list[Output] = field(default_factory=list)
 
+    def fail(self, error: BaseException | None, *, lost: bool = False) -> None:
+        """Let this be finished without a value."""
+        self.finished, self.error, self.lost = True, error, lost
+        if self.seat.worker is not None:
+            self.beats = self.seat.worker.progress[2] - self.first_beat
+
 
 @dataclass(slots=True)
 class Seat:
@@ -68,6 +79,33 @@ class Seat:
     seen: tuple[int, ...] = ()
     since: float = 0.0
 
+    def take(self, worker: Worker, now: float) -> None:
+        """Make this the worker of the seat; it knows nothing of what others were asked, and has sent nothing yet."""
+        self.worker, self.values, self.since, self.seen, self.error = worker, {}, now, worker.progress, None
+
+    # ---- what its worker has sent ----
+
+    def take_mail(self, worker: Worker) -> None:
+        """Take in what has come by mail."""
+        for frame in worker.collect():
+            match frame:
+                case Reply(number, value):
+                    self.values[number] = value
+                case Failure():
+                    self.values[frame.number] = frame
+                case Unreadable(number, text):
+                    self.values[number] = self._unreadable(number, text)
+                case Output():
+                    # What a service says when it is built, which is request 1, it said already if it was before.
+                    if frame.number > 1 or not self.built:
+                        self.outputs.append(frame)
+                case Spans(spans):
+                    if trace.active is not None:
+                        trace.active.spans.extend(spans)
+                        trace.active.names.setdefault(spans[0][3], f"worker {self.index}")
+                case _:
+                    raise AssertionError(f"no such frame: {frame!r}")
+
     def take_value(self, number: int) -> Any:
         """Return what request `number` was answered with."""
         value = self.values.pop(number, None)
@@ -75,11 +113,57 @@ class Seat:
             value = self.complete(self.worker, number, value)
         return value
 
-    def ends(self, request: Request) -> float | None:
-        """Return when its first request has taken too long, unless there is a sign of life before; `None`: never."""
+    def finish(self, request: Request) -> None:
+        """Let a request have its answer."""
+        try:
+            value = self.take_value(request.number)
+        except Exception:  # noqa: BLE001  whatever a foreign __setstate__ or a missing module raises
+            value = self._unreadable(request.number, traceback.format_exc())
+        if isinstance(value, Failure):
+            request.fail(value.error())
+            return
+        request.finished, request.value = True, value
+        if request.setup:
+            self.built = True
+        else:
+            self.restarts = 0
+        if request.on_value is not None:
+            request.on_value(value)
+
+    def _unreadable(self, number: int, text: str) -> Failure:
+        return Failure(number, Place("reading an answer", worker=self.index), text, None)
+
+    # ---- how long it takes ----
+
+    def ends(self) -> float:
+        """Return when its first request has taken too long, unless there is a sign of life before; `inf`: never."""
+        if self.inline or not self.requests:
+            return math.inf
+        request = self.requests[0]
         if request.until is not None:
             return request.until
-        return None if request.limit_seconds is None else self.since + request.limit_seconds
+        return math.inf if request.limit_seconds is None else self.since + request.limit_seconds
+
+    def hangs(self, now: float) -> bool:
+        """Look for a sign of life; return whether its first request has taken too long."""
+        if self.worker is None or self.inline or not self.requests:
+            return False
+        progress = self.worker.progress
+        if progress != self.seen:
+            self.seen, self.since = progress, now
+        if now <= self.ends():
+            return False
+        if self.requests[0].until is None and self.worker.waits():
+            self.since = now
+            return False
+        return True
+
+    def present_limit(self) -> float | None:
+        """Return the limit of what it does now; asked from another thread, so its requests may be gone meanwhile."""
+        try:
+            return self.requests[0].limit_seconds
+        except IndexError:
+            return self.usual_limit
 
 
 def sender(message: object, *, by_value: bool = True) -> Issue:
@@ -104,3 +188,18 @@ def count_finished(requests: Sequence[Request]) -> int:
         if request.finished:
             count += 1
     return count
+
+
+def answered_enough(requests: Sequence[Request], wanted: int) -> Callable[[], bool]:
+    """Return what looks whether so many of them are answered; it looks at shared words alone, again and again."""
+    pending = [(r.seat.worker.words, r.number) for r in requests if not r.finished and r.seat.worker is not None]
+    enough = wanted - (len(requests) - len(pending))
+
+    def look() -> bool:
+        count = 0
+        for words, number in pending:
+            if words[DONE] >= number:
+                count += 1
+        return count >= enough
+
+    return look

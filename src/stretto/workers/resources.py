@@ -9,7 +9,10 @@ from contextlib import contextmanager
 
 from stretto.errors import ResourceError
 
-_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.ETOOMANYREFS, errno.ENOSPC})
+_SHORTAGES = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS}  # descriptors
+    | {errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EFBIG, errno.EDQUOT}  # processes and memory
+)
 
 
 @contextmanager
@@ -21,6 +24,6 @@ def resources(what: str) -> Iterator[None]:
         if error.errno not in _SHORTAGES:
             raise
         raise ResourceError(
-            f"{what} takes more descriptors, processes or memory than the system allows ({os.strerror(error.errno)}); "
-            f"use fewer workers, or raise the limit (see `ulimit -a`)"
+            f"{what} would take more descriptors, processes or memory than the system allows ({os.strerror(error.errno)}); "
+            f"use fewer workers or environments, or raise the limit (see `ulimit -a`)"
         ) from None

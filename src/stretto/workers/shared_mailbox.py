@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 
 from stretto.workers.arena import Arena, Field, lay_out
-from stretto.workers.base import Port, Service, Worker
+from stretto.workers.base import Factory, Port, Service, Worker
 from stretto.workers.mail import dump
-from stretto.workers.requests import Factory, Request, Seat
+from stretto.workers.requests import Request, Seat
 from stretto.workers.supervisor import Supervisor
 
 _HEAD_BYTES = 8
@@ -47,10 +47,11 @@ class Mailboxes:
 
     def __init__(self, supervisor: Supervisor, factories: Sequence[Factory], size: int) -> None:
         self._supervisor = supervisor
-        fields, total = _lay_out_boxes(len(factories), size)
+        fields, total = lay_out([((size + _HEAD_BYTES,), np.dtype(np.uint8))] * (2 * len(factories)))
         supervisor.arena.allocate(total)
-        for factory, pair in zip(factories, fields, strict=True):
-            supervisor.add_seat(_Boxed(factory, pair)).complete = _Pair(*_boxes(supervisor.arena, pair))
+        for i, factory in enumerate(factories):
+            pair = fields[2 * i : 2 * i + 2]
+            supervisor.add_seat(_Boxed(factory, pair)).complete = _Pair(supervisor.arena, pair)
 
     def ask(self, seat: Seat, message: object, doing: str, limit_seconds: float | None) -> Request:
         """Send plain data to a worker that was there before; if it has died, that is the answer."""
@@ -66,50 +67,37 @@ class Mailboxes:
 
 
 class _Pair:
-    """The boxes of a seat, whose supervisor drops them with the memory that they lie in."""
+    """The boxes of a seat, for what it is given and for its answer; its supervisor drops them with their memory."""
 
-    def __init__(self, given: Box, answer: Box) -> None:
-        self.given, self._answer = given, answer
+    def __init__(self, arena: Arena, fields: Sequence[Field]) -> None:
+        self.given, self.answer = map(Box, arena.view(fields))
 
     def __call__(self, worker: Worker, number: int, value: Any) -> Any:
         """Take an answer out of its box, where a note says that it lies there."""
-        return value if worker.note_of(number) is None else self._answer.take()
-
-
-def _lay_out_boxes(places: int, size: int) -> tuple[list[Sequence[Field]], int]:
-    """Return two fields a place, for what it is given and for its answer; and the bytes that all take."""
-    fields, total = lay_out([((size + _HEAD_BYTES,), np.dtype(np.uint8))] * (2 * places))
-    return [fields[2 * i : 2 * i + 2] for i in range(places)], total
-
-
-def _boxes(arena: Arena, fields: Sequence[Field]) -> tuple[Box, Box]:
-    """Return the two boxes of a place."""
-    given, answer = arena.view(fields)
-    return Box(given), Box(answer)
+        return value if worker.note_of(number) is None else self.answer.take()
 
 
 @dataclass(frozen=True, slots=True)
 class _Boxed:
     """Builds a service inside a worker that also takes messages from its box: any signal says that there is one."""
 
-    factory: Callable[[Port], Service]
+    factory: Factory
     fields: Sequence[Field]
 
     def __call__(self, port: Port) -> Service:
-        return _BoxedService(self.factory(port), port, *_boxes(port.arena, self.fields))
+        return _BoxedService(self.factory(port), port, _Pair(port.arena, self.fields))
 
 
 class _BoxedService:
-    def __init__(self, inner: Service, port: Port, given: Box, answer: Box) -> None:
-        self._inner, self._port, self._given, self._answer = inner, port, given, answer
-        self.handle = inner.handle
-        self.close = inner.close
+    def __init__(self, inner: Service, port: Port, boxes: _Pair) -> None:
+        self._inner, self._port, self._boxes = inner, port, boxes
+        self.handle, self.close = inner.handle, inner.close
 
     def signal(self, code: int) -> object:
-        value = self._inner.handle(self._given.take())
+        value = self._inner.handle(self._boxes.given.take())
         data = dump(value)
-        if len(data) > self._answer.size:
+        if len(data) > self._boxes.answer.size:
             return value  # by mail, then
-        self._answer.put(data)
+        self._boxes.answer.put(data)
         self._port.note(_IN_THE_BOX)
         return None

@@ -28,9 +28,6 @@ def spin_limit(least_seconds: float, worked_seconds: float) -> float:
 LONGEST_SLEEP_SECONDS = 0.25
 """A sleep ends at least this often, so that even a wake-up that got lost delays and never hangs."""
 
-_LIFE_CHECK_SECONDS = 0.05
-"""How often lives are looked at on systems whose processes have no handle to wait on."""
-
 
 class Waiter:
     """Waits until a condition holds that one of the workers brings about.
@@ -58,11 +55,6 @@ class Waiter:
             del self._registered[fd]
             self._poller.unregister(fd)
 
-    def forget_all(self) -> None:
-        """Let go of all workers, and with them of the memory that they share; their descriptors may be closed by now."""
-        self._registered.clear()
-        self._poller = select.poll()
-
     def spin(self, ready: Callable[[], bool]) -> bool:
         """Look for a short while whether `ready()`; return whether it came true."""
         if not PLAIN_STORES_PUBLISH:
@@ -89,34 +81,33 @@ class Waiter:
         try:
             if PLAIN_STORES_PUBLISH and ready():
                 return []
-            limit = min(seconds, LONGEST_SLEEP_SECONDS)
-            if any(worker.pid and len(worker.watched()) < 2 for worker in workers):
-                limit = min(limit, _LIFE_CHECK_SECONDS)
-            events = self._clock.poll(self._poller, max(0.0, limit))
+            events = self._clock.poll(self._poller, max(0.0, min(seconds, LONGEST_SLEEP_SECONDS)))
         finally:
             for worker in workers:
                 worker.caller_sleeps(False)
             for fd in unsent:
                 self._poller.modify(fd, select.POLLIN)
         self.bell.clear()
-        if not events and limit == _LIFE_CHECK_SECONDS:
+        if not events:  # not every system has a handle of a process that tells of its end
             return list(workers)
         return list({id(w): w for fd, _ in events if (w := self._registered.get(fd)) is not None}.values())
 
 
-def wait_for_requests(spin_seconds: float, mail_fd: int) -> Callable[[Port, int], int]:
-    """Return how a worker waits for requests: a short spin where a core is spare, then a sleep."""
+def wait_for_requests(spin_seconds: float) -> Callable[[Port, int], int]:
+    """Return how a worker waits for requests: a short spin where a core is spare, then a sleep.
+
+    Raises:
+        Disconnected: if the caller has gone, and with it the other end of the worker's bell.
+    """
     clock, began = time.perf_counter, time.perf_counter()
 
     def wait(port: Port, answered: int) -> int:
         nonlocal began
-        try:
-            return look_and_sleep(port, answered)
-        finally:
-            began = clock()
+        made = spin(port.words, answered) or sleep(port, answered)
+        began = clock()
+        return made
 
-    def look_and_sleep(port: Port, answered: int) -> int:
-        words = port.words
+    def spin(words: memoryview, answered: int) -> int:
         if spin_seconds and PLAIN_STORES_PUBLISH:
             now = clock()
             until = now + spin_limit(spin_seconds, now - began)
@@ -124,15 +115,18 @@ def wait_for_requests(spin_seconds: float, mail_fd: int) -> Callable[[Port, int]
                 for _ in range(20):
                     if words[HEAD] > answered:
                         return int(words[HEAD])
+        return 0
+
+    def sleep(port: Port, answered: int) -> int:
+        words = port.words
         poller = select.poll()
         poller.register(port.bell.fd, select.POLLIN)
-        poller.register(mail_fd, 0)  # only to hear that the caller has gone
         while True:
             words[WORKER_ASLEEP] = 1
             fence()
             if not PLAIN_STORES_PUBLISH or words[HEAD] == answered:
-                for fd, event in poller.poll(LONGEST_SLEEP_SECONDS * 1000):
-                    if fd == mail_fd and event & (select.POLLHUP | select.POLLERR):
+                for _, event in poller.poll(LONGEST_SLEEP_SECONDS * 1000):
+                    if event & (select.POLLHUP | select.POLLERR):
                         raise Disconnected("the caller has gone")
                 port.bell.clear()
             words[WORKER_ASLEEP] = 0

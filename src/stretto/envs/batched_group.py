@@ -1,0 +1,475 @@
+"""BatchedGroup: worlds that are batched already, a `gymnasium.vector.VectorEnv` a block, as a group like any other."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec, VectorizeMode
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import concatenate, create_empty_array
+
+from stretto.core import NextEpisode
+from stretto.envs.arrays import Rows
+from stretto.envs.infos import BatchInfos, Infos
+from stretto.envs.messages import Built, Call, Extras, Origin, ResetSlot, Restored, SlotPlan
+from stretto.envs.slot import PROBATION_CALLS, GroupSettings
+from stretto.errors import InvalidOutput, Place, UsageError
+from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree
+from stretto.spaces import Leaf, SpaceLayout, map_space, row_of
+
+__calls_user_code__ = True
+
+BLOCK_ROWS, MOST_BLOCKS = 4_096, 8
+"""How many worlds a block has at least where there are several, and how many blocks there are at most.
+
+With fewer rows handing a block to another process takes longer than it saves (CartPole: 140 µs for 4,096 rows); with
+more blocks, whoever has one core loses more to numpy's cost of a call than it may.
+"""
+
+_NOT_THE_SAME = "the world does not repeat itself: replayed"
+
+BlockMaker = Callable[[int], gymnasium.vector.VectorEnv[Any, Any, Any]]
+"""Makes a vector environment of so many worlds."""
+
+
+def block_sizes(count: int, blocks: int | None = None) -> list[int]:
+    """Split `count` worlds into blocks: by their number alone, because random streams are a block's own."""
+    blocks = blocks or min(MOST_BLOCKS, max(1, count // BLOCK_ROWS))
+    least, more = divmod(count, blocks)
+    return [least + (index < more) for index in range(blocks)]
+
+
+@dataclass(frozen=True, slots=True)
+class VectorMaker:
+    """Makes the vectorized form of a registered environment, or calls a function `(num_envs=..., **kwargs)`."""
+
+    source: EnvSpec | Callable[..., Any]
+    kwargs: dict[str, Any]
+    wrappers: Sequence[Callable[[Any], Any]] = ()
+
+    def __call__(self, count: int) -> Any:
+        if isinstance(self.source, EnvSpec):
+            mode = VectorizeMode.VECTOR_ENTRY_POINT
+            env: Any = gymnasium.make_vec(copy.deepcopy(self.source), count, vectorization_mode=mode, **self.kwargs)
+        else:
+            env = self.source(num_envs=count, **self.kwargs)
+        for wrap in self.wrappers:
+            env = wrap(env)
+        if not isinstance(env, gymnasium.vector.VectorEnv):
+            raise UsageError(f"with vectorized=True a factory must return a gymnasium.vector.VectorEnv, got {env!r}")
+        if env.num_envs != count:
+            raise UsageError(
+                f"a vectorized environment must have the {count} worlds it was asked for, got {env.num_envs}"
+            )
+        return env
+
+
+class _Block:
+    """Some worlds of the group, from index `first` on, that one vector environment steps."""
+
+    def __init__(self, first: int, count: int, slot: int, settings: GroupSettings, maker: BlockMaker) -> None:
+        self.first, self.count, self.slot = first, count, slot
+        self.span = slice(first, first + count)
+        self.seed: int | None = None
+        self.steps = 0
+        self._settings, self._maker = settings, maker
+        self._guard: PrivateGenerators | None = None
+        self._seeded = False
+        self.env: gymnasium.vector.VectorEnv[Any, Any, Any]
+
+    def build(self) -> None:
+        """Make the vector environment; what it draws from global generators comes from streams of its own."""
+        self._seeded, rng = False, self._settings.global_rng
+        if rng == "shared":
+            self.env = self._maker(self.count)
+        else:
+            tree = SeedTree(0).child("construct", self.slot)
+            watched = (0, GLOBAL_GENERATORS) if rng == "private" else (PROBATION_CALLS, ())
+            self._guard = PrivateGenerators(tree, *watched)
+            self.env = self._guard.run_repeatable(self._maker, self.count, undo=lambda first: first.close())
+        own, wanted = self.env.metadata.get("autoreset_mode"), self._settings.autoreset_mode
+        if own is not None and AutoresetMode(own) is not wanted:
+            raise UsageError(
+                f"a vectorized environment resets its worlds as it was made to, in mode {AutoresetMode(own).value!r}, got "
+                f"autoreset_mode={wanted.value!r}; pass autoreset_mode={AutoresetMode(own).value!r}"
+            )
+
+        base: Any = self.env.unwrapped
+        if isinstance(base.single_action_space, spaces.Discrete | spaces.MultiDiscrete) and "action_space" in vars(
+            base
+        ):
+            # Every action was checked before it came here: CartPole's own assertion would take a tenth of its step.
+            base.action_space = copy.deepcopy(base.action_space)
+            base.action_space.contains = _was_checked
+
+    def privately(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function with the block's private generators in place, if it needs them."""
+        if self._guard is None or not self._guard.needed:
+            return function(*args, **kwargs)
+        return self._guard.run(function, *args, **kwargs)
+
+    def reset(self, plans: Sequence[ResetSlot]) -> tuple[Any, dict[str, Any], int | None]:
+        """Reset all worlds as told; return the seed beside what they gave, if nobody has given one so far."""
+        how, chosen = plans[0], None
+        seed, self.steps = how.seed, 0
+        if seed is None and not self._seeded:
+            seed = chosen = SeedTree(how.entropy).child("block", self.slot).seed()
+        if seed is not None:
+            self.seed, self._seeded = seed, True
+            if self._guard is not None:
+                self._guard.reseed(SeedTree(seed).child("global"))
+        observations, infos = self.privately(self.env.reset, seed=seed, options=how.options)
+        return observations, infos, chosen
+
+    def step(self, actions: Any) -> Any:
+        self.steps += 1
+        guard = self._guard
+        if guard is not None and guard.needed:
+            return guard.run(self.env.step, actions)
+        return self.env.step(actions)
+
+
+@dataclass(slots=True)
+class _Lost:
+    """What a block has still to show after its episodes were lost: how they end, and then that others begin."""
+
+    last: list[Any]
+    reason: str
+    seed: int
+    ended: bool = False
+
+
+class BatchedGroup:
+    """Blocks of worlds for the slots from `first` on. All are reset and stepped together, and restored together.
+
+    `progress[0]` changes whenever the group moves on; it is how others see which block it is at, and that it moves.
+    """
+
+    def __init__(
+        self,
+        maker: BlockMaker,
+        sizes: Sequence[int],
+        first: int,
+        settings: GroupSettings,
+        worker: int,
+        progress: memoryview[int],
+    ) -> None:
+        self.first, self._worker, self._progress = first, worker, progress
+        self.count = sum(sizes)
+        self.everyone = range(self.count)
+        self.layout: SpaceLayout
+        self.action_layout: SpaceLayout
+        self._mode, self._doing = settings.autoreset_mode, "building"
+        begins = [sum(sizes[:index]) for index in range(len(sizes))]
+        self._blocks = [
+            _Block(begin, size, first + begin, settings, maker) for begin, size in zip(begins, sizes, strict=True)
+        ]
+        self._at = self._blocks[0]
+        self._lost: dict[_Block, _Lost] = {}
+
+    def build(self) -> None:
+        """Make the vector environments."""
+        for block in self._blocks:
+            self._move_on(block, "building")
+            block.build()
+        head = self._blocks[0].env
+        self.layout = SpaceLayout(head.single_observation_space)
+        self.action_layout = SpaceLayout(head.single_action_space)
+
+    def describe(self) -> Built:
+        """Say what the worlds have in common."""
+        env = self._blocks[0].env
+        return Built(
+            observation_space=env.single_observation_space,
+            action_space=env.single_action_space,
+            metadata=dict(env.metadata),
+            render_mode=env.render_mode,
+            spec=env.spec,
+            blocks=len(self._blocks),
+        )
+
+    def _move_on(self, block: _Block, doing: str) -> None:
+        self._at, self._doing = block, doing
+        self._progress[0] = block.first + 1
+
+    def place(self) -> Place:
+        """Say what the group is at: a block is known by its first slot."""
+        step = self._at.steps if self._doing == "stepping" else None
+        return Place(self._doing, worker=self._worker, slot=self._at.slot, step=step, seed=self._at.seed)
+
+    def turn_to(self, slot: int) -> Place:
+        """Be at another slot, of which something is to be said, and say where that is."""
+        self._move_on(next(b for b in self._blocks if slot - self.first < b.span.stop), self._doing)
+        return self.place()
+
+    def refuse(self, observation: Any) -> None:
+        """Raise because a part of the observations is `None`."""
+        raise InvalidOutput(f"observations must be arrays, got {observation!r} ({self.place()})", self.place())
+
+    # ---- resetting and stepping ----
+
+    def reset(self, plans: Iterable[ResetSlot], rows: Rows) -> Extras:
+        """Reset all slots and write their rows."""
+        every, extras = list(plans), Extras()
+        pieces = []
+        for block in self._blocks:
+            pieces.append(self._reset_block(block, every[block.span], rows, extras.origins))
+            self._lost.pop(block, None)
+        extras.infos = _joined(pieces)
+        return extras
+
+    def _reset_block(self, block: _Block, plans: Sequence[ResetSlot], rows: Rows, origins: list[Origin]) -> Infos:
+        self._move_on(block, "resetting")
+        observations, infos, chosen = block.reset(plans)
+        if chosen is not None:  # a point to restore these slots from: only this reset knows its seed
+            origins += [Origin(how.slot, how.episode, chosen, None, None, automatic=False) for how in plans]
+        nothing = np.zeros(block.count)
+        self._write(block, rows, observations, nothing, nothing, nothing)
+        return BatchInfos(block.slot, block.count, infos) if infos else None
+
+    def step(self, indices: Sequence[int], actions: Any, rows: Rows) -> Extras | None:
+        """Step all worlds and write their rows; `None` where there is nothing else to tell."""
+        batch = self._batch(actions)
+        pieces = []
+        for block in self._blocks:
+            self._move_on(block, "stepping")
+            part = batch if block.count == self.count else self._part(batch, block.span)
+            result = block.step(part) if block not in self._lost else self._end_lost(block)
+            observations, rewards, terminated, truncated, infos = result
+            self._write(block, rows, observations, rewards, terminated, truncated)
+            if infos:
+                pieces.append(BatchInfos(block.slot, block.count, infos))
+        return Extras(_joined(pieces)) if pieces else None
+
+    def _batch(self, actions: Any) -> Any:
+        """Return actions as the vector environments take them: arrays are already so, rows are put together."""
+        if isinstance(actions, np.ndarray):
+            return actions
+        if self.action_layout.loose:
+            return tuple(actions)
+        return _stacked(self.action_layout.space, actions)
+
+    def _part(self, batch: Any, span: slice) -> Any:
+        """Return some rows of a batch of actions."""
+        layout = self.action_layout
+        return batch[span] if layout.loose else map_space(lambda _, part: part[span], layout.space, batch)
+
+    def _write(
+        self, block: _Block, rows: Rows, observations: Any, rewards: Any, terminated: Any, truncated: Any
+    ) -> None:
+        layout, count = self.layout, block.count
+        if layout.only is not None:
+            if observations.shape != (count, *layout.only.shape):
+                self._refuse_shape(layout.only, count, observations)
+        else:
+            for leaf in layout.fixed:
+                if np.shape(leaf.get(observations)) != (count, *leaf.shape):
+                    self._refuse_shape(leaf, count, leaf.get(observations))
+        if rows.hand_over is not None and count == self.count:
+            rows.hand_over(*self._own(observations, rewards, terminated, truncated))
+            return
+        if layout.loose:
+            for i in range(count):
+                rows.target[block.first + i] = row_of(layout.space, observations, i)
+        else:
+            rows.target[block.span] = observations
+        numbers = zip((rows.rewards, rows.terminated, rows.truncated), (rewards, terminated, truncated), strict=True)
+        for view, values in numbers:
+            np.asarray(view)[block.span] = values
+
+    def _own(self, observations: Any, rewards: Any, terminated: Any, truncated: Any) -> tuple[Any, Any, Any, Any]:
+        """Return these as arrays of the right types that nobody else has."""
+        only, flag = self.layout.only, np.bool_
+        if only is not None:
+            # In C order wherever a block runs: the last bits of what is computed from an array may depend on its layout.
+            observations = np.array(observations, only.dtype, order="C")
+        else:
+            arrays = [np.array(leaf.get(observations), leaf.dtype, order="C") for leaf in self.layout.fixed]
+            observations = self.layout.batch(arrays, ())
+        return observations, np.array(rewards, np.float64), np.array(terminated, flag), np.array(truncated, flag)
+
+    def _refuse_shape(self, leaf: Leaf, count: int, part: Any) -> None:
+        raise InvalidOutput(
+            f"observations{leaf.name} must have shape {(count, *leaf.shape)}, a row for each world, got shape "
+            f"{np.shape(part)} ({self.place()})",
+            self.place(),
+        )
+
+    # ---- restoring ----
+
+    def restore(self, plans: list[SlotPlan], beat: Callable[[], None]) -> Restored:
+        """Bring blocks to where others were; a block whose slots cannot be restored is truncated as a whole."""
+        replayed, lost = 0, {}
+        for block in self._blocks:
+            share = plans[block.span]
+            reason = next((plan.reason for plan in share if plan.reason is not None), None)
+            if reason is None and share[0].attempts:
+                try:
+                    replayed += self._replay(block, share, beat)
+                except Exception as error:  # noqa: BLE001  it did not raise before, so this is not the same world again
+                    reason = f"{_NOT_THE_SAME}, it raised {error!r}"
+                else:
+                    reason = self._difference(block, share)
+            if reason is not None:
+                self._give_up(block, share, reason)
+                lost.update({plan.slot: reason for plan in share})
+        return Restored(replayed, lost)
+
+    def _replay(self, block: _Block, plans: Sequence[SlotPlan], beat: Callable[[], None]) -> int:
+        """Do again what was done to a block; return how many steps of worlds that were."""
+        attempts = [plan.attempts[0] for plan in plans]
+        rows, steps = self._scratch(), 0
+        self._change(block, attempts[0].before)
+        self._reset_block(block, [attempt.reset for attempt in attempts], rows, [])
+        # Slots of a block are only ever asked together, so that their events are the same but for actions and resets.
+        for events in zip(*(attempt.after for attempt in attempts), strict=True):
+            match events[0]:
+                case ("steps", _):
+                    for actions in self._each_step([actions for _, actions in events]):
+                        beat()
+                        observations, rewards, terminated, truncated, _ = block.step(actions)
+                        self._write(block, rows, observations, rewards, terminated, truncated)
+                        steps += block.count
+                case ("reset", _):
+                    self._reset_block(block, [how for _, how in events], rows, [])
+                case change:
+                    self._change(block, [change])
+        return steps
+
+    def _each_step(self, by_slot: Sequence[Any]) -> Iterable[Any]:
+        """Return the actions of steps that follow each other, a batch for each; given by slot, one array a leaf."""
+        if self.action_layout.loose:
+            return zip(*by_slot, strict=True)
+        leaves = [np.stack(leaf, axis=1) for leaf in zip(*by_slot, strict=True)]
+        return (self.action_layout.batch([leaf[k] for leaf in leaves], ()) for k in range(len(leaves[0])))
+
+    def _change(self, block: _Block, events: Iterable[Any]) -> None:
+        for event in events:
+            match event:
+                case ("set", name, value):
+                    block.privately(setattr, block.env, name, value)
+                case ("call", Call(name, args, kwargs)):
+                    self._call(block, name, args, kwargs)
+                case _:
+                    raise AssertionError(f"no such event: {event!r}")
+
+    def _scratch(self) -> Rows:
+        self._seen = [np.zeros(shape, dtype) for shape, dtype in self.layout.shapes(self.count)]
+        self._loose: list[list[Any]] = [[None] * self.count for _ in self.layout.loose]
+        flags = [np.zeros(self.count, bool) for _ in range(2)]
+        self._numbers = [np.zeros(self.count), *flags]
+
+        def put_loose(leaf: int, i: int, value: Any) -> None:
+            self._loose[leaf][i] = value
+
+        return Rows.of(self.layout.target(self._seen, put_loose, self.refuse), *self._numbers)
+
+    def _difference(self, block: _Block, plans: Sequence[SlotPlan]) -> str | None:
+        """Say what a replayed block has that differs from what was seen before, if anything."""
+        for i, plan in enumerate(plans, block.first):
+            if plan.expected is None:
+                continue
+            seen = self.layout.row(self._seen, self._loose, i), *(array[i] for array in self._numbers)
+            for leaf in self.layout.leaves:
+                one, other = leaf.get(seen[0]), leaf.get(plan.expected[0])
+                if (np.asarray(one).tobytes() != np.asarray(other).tobytes()) if leaf.fixed else one != other:
+                    return f"{_NOT_THE_SAME}, observation{leaf.name} differs from the one seen before"
+            if not np.array_equal(np.array(seen[1:]), np.array(plan.expected[1:]), equal_nan=True):
+                return f"{_NOT_THE_SAME}, its reward or its end differs"
+        return None
+
+    def _give_up(self, block: _Block, plans: Sequence[SlotPlan], reason: str) -> None:
+        block.env.close()
+        block.build()
+        self._change(block, plans[0].changes)
+        self._lost[block] = _Lost([plan.last for plan in plans], reason, plans[0].lost_seed)
+
+    def _end_lost(self, block: _Block) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step a block whose episodes were lost: they end, all at once, and then others begin as in any other mode."""
+        lost, count = self._lost[block], block.count
+        never, zeros = np.zeros(count, bool), np.zeros(count)
+        if lost.ended:
+            del self._lost[block]
+            observations, infos = self._begin_after(block, lost)
+            return observations, zeros, never, never, infos
+        last = _stacked(self.layout.space, lost.last)
+        crash = np.array([lost.reason] * count, object)
+        infos = {"crash": crash, "_crash": ~never}
+        lost.ended = True
+        if self._mode is AutoresetMode.SAME_STEP:
+            del self._lost[block]
+            final = np.empty(count, object)
+            final[:] = lost.last
+            fresh, begun = self._begin_after(block, lost)
+            infos = {"final_obs": final, "_final_obs": ~never, "final_info": infos, "_final_info": ~never, **begun}
+            return fresh, zeros, never, ~never, infos
+        return last, zeros, never, ~never, infos
+
+    def _begin_after(self, block: _Block, lost: _Lost) -> tuple[Any, dict[str, Any]]:
+        observations, infos, _ = block.reset([ResetSlot(block.slot, lost.seed, None)])
+        return observations, infos
+
+    # ---- everything else ----
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], indices: Iterable[int]) -> list[Any]:
+        """Call a method of the vector environments, or read an attribute; a result for each of some worlds."""
+        results = [value for block in self._blocks for value in self._call(block, name, args, kwargs)]
+        return [results[i] for i in indices]
+
+    def _call(self, block: _Block, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        self._move_on(block, f"calling {name!r}")
+        value = getattr(block.env, name)
+        if callable(value):
+            value = block.privately(value, *args, **kwargs)
+        by_world = isinstance(value, (list, tuple, np.ndarray)) and len(value) == block.count
+        return list(value) if by_world else [value] * block.count
+
+    def set_attr(self, name: str, i: int, value: Any) -> None:
+        """Set an attribute of the vector environment that has world `i`."""
+        block = next(block for block in self._blocks if i < block.span.stop)
+        self._move_on(block, f"setting {name!r}")
+        block.privately(setattr, block.env, name, value)
+
+    def tell_next(self, i: int, episode: NextEpisode) -> None:
+        """Refuse: a vector environment begins its episodes as it likes."""
+        raise AssertionError("worlds that are batched cannot be told what to play next")
+
+    def map(self, function: Callable[[Any], Any]) -> list[Any]:
+        """Refuse: there is no single world to run a function beside."""
+        raise AssertionError("worlds that are batched have no single worlds to run a function beside")
+
+    def close(self) -> None:
+        """Close every vector environment, even if one fails to; then raise what the first one raised."""
+        errors: list[tuple[_Block, Exception]] = []
+        for block in self._blocks:
+            self._move_on(block, "closing")
+            try:
+                block.env.close()
+            except Exception as error:  # noqa: BLE001  the others must be closed all the same
+                errors.append((block, error))
+        if errors:
+            self._move_on(errors[0][0], "closing")
+            raise errors[0][1]
+
+
+def _was_checked(_: Any) -> bool:
+    return True
+
+
+def _stacked(space: spaces.Space[Any], rows: Sequence[Any]) -> Any:
+    empty: Any = create_empty_array(space, len(rows))
+    return concatenate(space, rows, empty)
+
+
+def _joined(pieces: Sequence[Infos]) -> Infos:
+    """Return the infos of all blocks as one."""
+    present = [piece for piece in pieces if isinstance(piece, BatchInfos)]
+    if len(present) <= 1:
+        return present[0] if present else None
+    return [entry for piece in present for entry in piece.entries()]
