@@ -17,6 +17,8 @@ from stretto.workers.inline import InlineWorker
 
 _LOOK_SECONDS = 0.25
 
+_AT_WORK = (InlineWorker.work.__code__, InlineWorker.do.__code__)
+
 Limit = Callable[[], float | None]
 """How long what the worker does now may go without a sign of progress, in seconds; `None`: for ever."""
 
@@ -52,9 +54,9 @@ def _dump(worker: InlineWorker, limit: float, remedy: str) -> None:
 
 
 def _runs(frame: FrameType | None, worker: InlineWorker) -> bool:
-    """Whether this thread is inside the worker's `work`."""
+    """Whether this thread is at work for the worker."""
     while frame is not None:
-        if frame.f_code is InlineWorker.work.__code__ and frame.f_locals.get("self") is worker:
+        if frame.f_code in _AT_WORK and frame.f_locals.get("self") is worker:
             return True
         frame = frame.f_back
     return False
