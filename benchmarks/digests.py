@@ -149,7 +149,6 @@ class Pack:
         self.possible_agents = ["cat_0", "dog_0", "cat_1", "dog_1"]
         self.agents: list[str] = []
         self.np_random = np.random.default_rng(0)
-        self.unwrapped = self
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         size = 3 if agent.startswith("cat") else 2
