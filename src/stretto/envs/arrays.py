@@ -103,6 +103,11 @@ def handing_over(buffers: Buffers, k: int, layout: SpaceLayout) -> Callable[[Any
     return hand_over
 
 
+def as_actions(layout: SpaceLayout, arrays: Sequence[Array]) -> Any:
+    """Return actions, which lie in one array a leaf, as a group takes them: one a row, or the array itself."""
+    return arrays[0] if layout.only is not None else [layout.row(arrays, (), i) for i in range(len(arrays[0]))]
+
+
 LARGE_BYTES = 1 << 16
 """Below this a fresh copy is as fast. Above it most of the time goes into pages that the system clears first."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from stretto.core import NextEpisode
 from stretto.envs.arrays import Rows
 from stretto.envs.infos import BatchInfos, Infos
-from stretto.envs.messages import Built, Call, Extras, Origin, ResetSlot, Restored, SlotPlan
+from stretto.envs.messages import Built, Extras, Origin, ResetSlot, SlotPlan
 from stretto.envs.slot import PROBATION_CALLS, GroupSettings
 from stretto.errors import InvalidOutput, Place, UsageError
 from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree
@@ -31,8 +31,6 @@ BLOCK_ROWS, MOST_BLOCKS = 4_096, 8
 With fewer rows handing a block to another process takes longer than it saves (CartPole: 140 µs for 4,096 rows); with
 more blocks, whoever has one core loses more to numpy's cost of a call than it may.
 """
-
-_NOT_THE_SAME = "the world does not repeat itself: replayed"
 
 BlockMaker = Callable[[int], gymnasium.vector.VectorEnv[Any, Any, Any]]
 """Makes a vector environment of so many worlds."""
@@ -114,9 +112,9 @@ class _Block:
             return function(*args, **kwargs)
         return self._guard.run(function, *args, **kwargs)
 
-    def reset(self, plans: Sequence[ResetSlot]) -> tuple[Any, dict[str, Any], int | None]:
-        """Reset all worlds as told; return the seed beside what they gave, if nobody has given one so far."""
-        how, chosen = plans[0], None
+    def reset(self, how: ResetSlot) -> tuple[Any, dict[str, Any], int | None]:
+        """Reset all worlds as the first is told; return the seed beside what they gave, if nobody has given one so far."""
+        chosen = None
         seed, self.steps = how.seed, 0
         if seed is None and not self._seeded:
             seed = chosen = SeedTree(how.entropy).child("block", self.slot).seed()
@@ -162,19 +160,17 @@ class BatchedGroup:
     ) -> None:
         self.first, self._worker, self._progress = first, worker, progress
         self.count = sum(sizes)
+        begins = [sum(sizes[:index]) for index in range(len(sizes))]
         self.everyone = range(self.count)
+        self.units: Sequence[range] = [range(begin, begin + size) for begin, size in zip(begins, sizes, strict=True)]
         self.layout: SpaceLayout
         self.action_layout: SpaceLayout
         self._mode, self._doing = settings.autoreset_mode, "building"
-        begins = [sum(sizes[:index]) for index in range(len(sizes))]
-        self._blocks = [
-            _Block(begin, size, first + begin, settings, maker) for begin, size in zip(begins, sizes, strict=True)
-        ]
+        self._blocks = [_Block(unit.start, len(unit), first + unit.start, settings, maker) for unit in self.units]
         self._at = self._blocks[0]
         self._lost: dict[_Block, _Lost] = {}
 
     def build(self) -> None:
-        """Make the vector environments."""
         for block in self._blocks:
             self._move_on(block, "building")
             block.build()
@@ -183,7 +179,6 @@ class BatchedGroup:
         self.action_layout = SpaceLayout(head.single_action_space)
 
     def describe(self) -> Built:
-        """Say what the worlds have in common."""
         env = self._blocks[0].env
         return Built(
             observation_space=env.single_observation_space,
@@ -193,6 +188,9 @@ class BatchedGroup:
             spec=env.spec,
             blocks=len(self._blocks),
         )
+
+    def _at_indices(self, indices: Sequence[int]) -> list[_Block]:
+        return [block for block in self._blocks if block.first in indices]
 
     def _move_on(self, block: _Block, doing: str) -> None:
         self._at, self._doing = block, doing
@@ -204,42 +202,36 @@ class BatchedGroup:
         return Place(self._doing, worker=self._worker, slot=self._at.slot, step=step, seed=self._at.seed)
 
     def turn_to(self, slot: int) -> Place:
-        """Be at another slot, of which something is to be said, and say where that is."""
         self._move_on(next(b for b in self._blocks if slot - self.first < b.span.stop), self._doing)
         return self.place()
 
     def refuse(self, observation: Any) -> None:
-        """Raise because a part of the observations is `None`."""
         raise InvalidOutput(f"observations must be arrays, got {observation!r} ({self.place()})", self.place())
 
     # ---- resetting and stepping ----
 
-    def reset(self, plans: Iterable[ResetSlot], rows: Rows) -> Extras:
-        """Reset all slots and write their rows."""
-        every, extras = list(plans), Extras()
-        pieces = []
-        for block in self._blocks:
-            pieces.append(self._reset_block(block, every[block.span], rows, extras.origins))
+    def reset(self, plans: Sequence[ResetSlot], rows: Rows) -> Extras:
+        extras, pieces = Extras(), []
+        by_slot = {how.slot: how for how in plans}
+        for block in [block for block in self._blocks if block.slot in by_slot]:
+            self._move_on(block, "resetting")
             self._lost.pop(block, None)
+            observations, infos, chosen = block.reset(by_slot[block.slot])
+            if chosen is not None:  # a point to restore these slots from: only this reset knows its seed
+                hows = [by_slot[block.slot + k] for k in range(block.count)]
+                extras.origins += [Origin(how.slot, how.episode, chosen, None, None, automatic=False) for how in hows]
+            nothing = np.zeros(block.count)
+            self._write(block, rows, observations, nothing, nothing, nothing)
+            if infos:
+                pieces.append(BatchInfos(block.slot, block.count, infos))
         extras.infos = _joined(pieces)
         return extras
 
-    def _reset_block(self, block: _Block, plans: Sequence[ResetSlot], rows: Rows, origins: list[Origin]) -> Infos:
-        self._move_on(block, "resetting")
-        observations, infos, chosen = block.reset(plans)
-        if chosen is not None:  # a point to restore these slots from: only this reset knows its seed
-            origins += [Origin(how.slot, how.episode, chosen, None, None, automatic=False) for how in plans]
-        nothing = np.zeros(block.count)
-        self._write(block, rows, observations, nothing, nothing, nothing)
-        return BatchInfos(block.slot, block.count, infos) if infos else None
-
     def step(self, indices: Sequence[int], actions: Any, rows: Rows) -> Extras | None:
-        """Step all worlds and write their rows; `None` where there is nothing else to tell."""
-        batch = self._batch(actions)
-        pieces = []
-        for block in self._blocks:
+        batch, pieces = self._batch(actions), []
+        for block in self._blocks if indices is self.everyone else self._at_indices(indices):
             self._move_on(block, "stepping")
-            part = batch if block.count == self.count else self._part(batch, block.span)
+            part = batch if block.count == len(indices) else self._part(batch, block.span)
             result = block.step(part) if block not in self._lost else self._end_lost(block)
             observations, rewards, terminated, truncated, infos = result
             self._write(block, rows, observations, rewards, terminated, truncated)
@@ -301,94 +293,20 @@ class BatchedGroup:
             self.place(),
         )
 
-    # ---- restoring ----
+    # ---- for those who restore them ----
 
-    def restore(self, plans: list[SlotPlan], beat: Callable[[], None]) -> Restored:
-        """Bring blocks to where others were; a block whose slots cannot be restored is truncated as a whole."""
-        replayed, lost = 0, {}
-        for block in self._blocks:
-            share = plans[block.span]
-            reason = next((plan.reason for plan in share if plan.reason is not None), None)
-            if reason is None and share[0].attempts:
-                try:
-                    replayed += self._replay(block, share, beat)
-                except Exception as error:  # noqa: BLE001  it did not raise before, so this is not the same world again
-                    reason = f"{_NOT_THE_SAME}, it raised {error!r}"
-                else:
-                    reason = self._difference(block, share)
-            if reason is not None:
-                self._give_up(block, share, reason)
-                lost.update({plan.slot: reason for plan in share})
-        return Restored(replayed, lost)
+    def record(self, on: bool) -> None:
+        """Only resets are points to restore from, and replayed ones are not told."""
 
-    def _replay(self, block: _Block, plans: Sequence[SlotPlan], beat: Callable[[], None]) -> int:
-        """Do again what was done to a block; return how many steps of worlds that were."""
-        attempts = [plan.attempts[0] for plan in plans]
-        rows, steps = self._scratch(), 0
-        self._change(block, attempts[0].before)
-        self._reset_block(block, [attempt.reset for attempt in attempts], rows, [])
-        # Slots of a block are only ever asked together, so that their events are the same but for actions and resets.
-        for events in zip(*(attempt.after for attempt in attempts), strict=True):
-            match events[0]:
-                case ("steps", _):
-                    for actions in self._each_step([actions for _, actions in events]):
-                        beat()
-                        observations, rewards, terminated, truncated, _ = block.step(actions)
-                        self._write(block, rows, observations, rewards, terminated, truncated)
-                        steps += block.count
-                case ("reset", _):
-                    self._reset_block(block, [how for _, how in events], rows, [])
-                case change:
-                    self._change(block, [change])
-        return steps
+    def rebuild(self, unit: range) -> None:
+        for block in self._at_indices(unit):
+            block.env.close()
+            block.build()
 
-    def _each_step(self, by_slot: Sequence[Any]) -> Iterable[Any]:
-        """Return the actions of steps that follow each other, a batch for each; given by slot, one array a leaf."""
-        if self.action_layout.loose:
-            return zip(*by_slot, strict=True)
-        leaves = [np.stack(leaf, axis=1) for leaf in zip(*by_slot, strict=True)]
-        return (self.action_layout.batch([leaf[k] for leaf in leaves], ()) for k in range(len(leaves[0])))
-
-    def _change(self, block: _Block, events: Iterable[Any]) -> None:
-        for event in events:
-            match event:
-                case ("set", name, value):
-                    block.privately(setattr, block.env, name, value)
-                case ("call", Call(name, args, kwargs)):
-                    self._call(block, name, args, kwargs)
-                case _:
-                    raise AssertionError(f"no such event: {event!r}")
-
-    def _scratch(self) -> Rows:
-        self._seen = [np.zeros(shape, dtype) for shape, dtype in self.layout.shapes(self.count)]
-        self._loose: list[list[Any]] = [[None] * self.count for _ in self.layout.loose]
-        flags = [np.zeros(self.count, bool) for _ in range(2)]
-        self._numbers = [np.zeros(self.count), *flags]
-
-        def put_loose(leaf: int, i: int, value: Any) -> None:
-            self._loose[leaf][i] = value
-
-        return Rows.of(self.layout.target(self._seen, put_loose, self.refuse), *self._numbers)
-
-    def _difference(self, block: _Block, plans: Sequence[SlotPlan]) -> str | None:
-        """Say what a replayed block has that differs from what was seen before, if anything."""
-        for i, plan in enumerate(plans, block.first):
-            if plan.expected is None:
-                continue
-            seen = self.layout.row(self._seen, self._loose, i), *(array[i] for array in self._numbers)
-            for leaf in self.layout.leaves:
-                one, other = leaf.get(seen[0]), leaf.get(plan.expected[0])
-                if (np.asarray(one).tobytes() != np.asarray(other).tobytes()) if leaf.fixed else one != other:
-                    return f"{_NOT_THE_SAME}, observation{leaf.name} differs from the one seen before"
-            if not np.array_equal(np.array(seen[1:]), np.array(plan.expected[1:]), equal_nan=True):
-                return f"{_NOT_THE_SAME}, its reward or its end differs"
-        return None
-
-    def _give_up(self, block: _Block, plans: Sequence[SlotPlan], reason: str) -> None:
-        block.env.close()
-        block.build()
-        self._change(block, plans[0].changes)
-        self._lost[block] = _Lost([plan.last for plan in plans], reason, plans[0].lost_seed)
+    def give_up(self, unit: range, plans: Sequence[SlotPlan], reason: str | None) -> None:
+        last = [plan.expected[0] for plan in plans if plan.expected is not None]
+        for block in self._at_indices(unit):
+            self._lost[block] = _Lost(last, reason or "", plans[0].lost_seed, ended=reason is None)
 
     def _end_lost(self, block: _Block) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step a block whose episodes were lost: they end, all at once, and then others begin as in any other mode."""
@@ -412,23 +330,21 @@ class BatchedGroup:
         return last, zeros, never, ~never, infos
 
     def _begin_after(self, block: _Block, lost: _Lost) -> tuple[Any, dict[str, Any]]:
-        observations, infos, _ = block.reset([ResetSlot(block.slot, lost.seed, None)])
+        observations, infos, _ = block.reset(ResetSlot(block.slot, lost.seed, None))
         return observations, infos
 
     # ---- everything else ----
 
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], indices: Iterable[int]) -> list[Any]:
-        """Call a method of the vector environments, or read an attribute; a result for each of some worlds."""
-        results = [value for block in self._blocks for value in self._call(block, name, args, kwargs)]
-        return [results[i] for i in indices]
-
-    def _call(self, block: _Block, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        self._move_on(block, f"calling {name!r}")
-        value = getattr(block.env, name)
-        if callable(value):
-            value = block.privately(value, *args, **kwargs)
-        by_world = isinstance(value, (list, tuple, np.ndarray)) and len(value) == block.count
-        return list(value) if by_world else [value] * block.count
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], indices: Sequence[int]) -> list[Any]:
+        results: list[Any] = []
+        for block in self._at_indices(indices):
+            self._move_on(block, f"calling {name!r}")
+            value = getattr(block.env, name)
+            if callable(value):
+                value = block.privately(value, *args, **kwargs)
+            by_world = isinstance(value, (list, tuple, np.ndarray)) and len(value) == block.count
+            results += list(value) if by_world else [value] * block.count
+        return results
 
     def set_attr(self, name: str, i: int, value: Any) -> None:
         """Set an attribute of the vector environment that has world `i`."""
@@ -445,7 +361,6 @@ class BatchedGroup:
         raise AssertionError("worlds that are batched have no single worlds to run a function beside")
 
     def close(self) -> None:
-        """Close every vector environment, even if one fails to; then raise what the first one raised."""
         errors: list[tuple[_Block, Exception]] = []
         for block in self._blocks:
             self._move_on(block, "closing")

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from stretto.budget import Lease
 from stretto.core import NextEpisode
 from stretto.envs import messages
-from stretto.envs.arrays import STEP_ALL, Buffers, step_one
+from stretto.envs.arrays import STEP_ALL, Buffers, as_actions, step_one
 from stretto.envs.infos import InfoJoin, Infos, merge
 from stretto.envs.messages import Extras
 from stretto.envs.recovery import Recovery
@@ -192,9 +192,7 @@ class Engine:
         if actions.loose:
             rows: Any = admitted[part]
         else:
-            arrays = [array[part] for array in admitted]
-            plain = len(arrays) == 1 and not actions.fixed[0].path
-            rows = arrays[0] if plain else [actions.row(arrays, (), i) for i in range(len(arrays[0]))]
+            rows = as_actions(actions, [array[part] for array in admitted])
         return sender(messages.Step(None, rows, buffer), by_value=False)
 
     def _take(self, answers: Sequence[Extras | None], buffer: int, parts: Sequence[Any]) -> dict[str, Any]:
@@ -246,7 +244,7 @@ class Engine:
             if self._by_signal:
                 for target, array in zip(state.buffers.actions, one, strict=True):
                     target[slot] = array[0]
-                issue = signaller(step_one(slot - seat.factory.first, buffer))
+                issue = signaller(step_one(slot - seat.factory.slots.start, buffer))
             else:
                 rows = one if state.actions.loose else [state.actions.row(one, (), 0)]
                 issue = sender(messages.Step([slot], rows, buffer), by_value=False)

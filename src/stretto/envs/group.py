@@ -1,11 +1,11 @@
-"""EnvGroup: the worlds of one worker. Stepping and autoreset exist here and nowhere else."""
+"""The worlds of one worker: what any group of them can do, and `EnvGroup`, where stepping and autoreset exist."""
 
 from __future__ import annotations
 
 import copy
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from gymnasium.vector import AutoresetMode
 
@@ -15,15 +15,74 @@ from stretto.core import NextEpisode
 from stretto.envs.arrays import Rows
 from stretto.envs.checks import check_observation, check_scalars
 from stretto.envs.infos import SlotInfo, pack
-from stretto.envs.messages import Built, Extras, Origin, ResetSlot, Restored, SlotPlan
-from stretto.envs.restorer import Restorer
+from stretto.envs.messages import Built, Extras, Origin, ResetSlot, SlotPlan
 from stretto.envs.slot import NEVER, Clock, GroupSettings, Maker, Slot, Started
 from stretto.errors import InvalidOutput, InvalidSpace, Place
 from stretto.spaces import SpaceLayout, same_space
 
 
+class Group(Protocol):
+    """Worlds by slot that are reset and stepped in one worker; results go into the rows that they are given.
+
+    `everyone` are the indices of all of them, from 0 on; their slots are those from `first` on. `units` are the indices
+    of those that can only be reset and stepped together.
+    """
+
+    first: int
+    count: int
+    everyone: range
+    units: Sequence[range]
+    layout: SpaceLayout
+    action_layout: SpaceLayout
+
+    def build(self) -> None:
+        """Make the worlds. Apart from the constructor, so that `place` can say which one fails."""
+
+    def describe(self) -> Built:
+        """Say what the worlds have in common."""
+
+    def place(self) -> Place:
+        """Say what the group is at."""
+
+    def turn_to(self, slot: int) -> Place:
+        """Be at another slot, of which something is to be said, and say where that is."""
+
+    def reset(self, plans: Sequence[ResetSlot], rows: Rows) -> Extras:
+        """Reset some slots and write their rows."""
+
+    def step(self, indices: Sequence[int], actions: Any, rows: Rows) -> Extras | None:
+        """Step some worlds and write their rows; `None` where there is nothing else to tell."""
+
+    def tell_next(self, i: int, episode: NextEpisode) -> None:
+        """Let a slot's next automatic reset be as told."""
+
+    def refuse(self, observation: Any) -> None:
+        """Raise because the world that the group is at observed nothing, or a part of it is `None`."""
+
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], indices: Sequence[int]) -> list[Any]:
+        """Call a method of some worlds, or read an attribute."""
+
+    def set_attr(self, name: str, i: int, value: Any) -> None:
+        """Set an attribute of one world."""
+
+    def map(self, function: Callable[[Any], Any]) -> list[Any]:
+        """Run a function beside every world."""
+
+    def record(self, on: bool) -> None:
+        """Keep points to restore slots from, or not."""
+
+    def rebuild(self, unit: range) -> None:
+        """Replace worlds by new ones, as if nothing had happened to them yet."""
+
+    def give_up(self, unit: range, plans: Sequence[SlotPlan], reason: str | None) -> None:
+        """Let episodes that cannot be restored end with the next step; without a reason they were over anyway."""
+
+    def close(self) -> None:
+        """Close every world, even if one fails to; then raise what the first one raised."""
+
+
 class EnvGroup:
-    """Worlds for the slots from `first` on, one for each of `makers`.
+    """Single worlds for the slots from `first` on, one for each of `makers`.
 
     `progress[0]` changes whenever the group moves on; it is how others see which world it is at, and that it moves.
     """
@@ -34,6 +93,7 @@ class EnvGroup:
         self.first, self.worker, self.progress = first, worker, progress
         self.count = len(makers)
         self.everyone = range(self.count)
+        self.units: Sequence[range] = [range(i, i + 1) for i in self.everyone]
         self._span = range(first, first + self.count)
         self.layout: SpaceLayout
         self.action_layout: SpaceLayout
@@ -55,7 +115,6 @@ class EnvGroup:
         }[settings.autoreset_mode]
 
     def build(self) -> None:
-        """Make the worlds. Apart from the constructor, so that `place()` can say which one fails."""
         for i, slot in enumerate(self.slots):
             self._move_on(i, "building")
             slot.build()
@@ -71,7 +130,6 @@ class EnvGroup:
                     )
 
     def describe(self) -> Built:
-        """Say what the worlds have in common."""
         env = self.slots[0].env
         return Built(
             observation_space=env.observation_space,
@@ -89,7 +147,6 @@ class EnvGroup:
         self.progress[0] = i + 1
 
     def place(self) -> Place:
-        """Say what the group is at."""
         i = self.progress[0] - 1
         slot = self.slots[i if 0 <= i < self.count else 0]
         known = slot.episode >= 0
@@ -105,12 +162,12 @@ class EnvGroup:
 
     # ---- resetting and stepping ----
 
-    def reset(self, plans: Iterable[ResetSlot], rows: Rows) -> Extras:
-        """Reset some slots and write their rows."""
+    def reset(self, plans: Sequence[ResetSlot], rows: Rows) -> Extras:
         self._begin()
         for how in plans:
             i = how.slot - self.first
-            observation, info = self.reset_slot(how)
+            self._move_on(i, "resetting")
+            observation, info = self.slots[i].reset(how)
             if observation is None:
                 self.refuse(observation)
             rows.target[i] = observation
@@ -120,14 +177,7 @@ class EnvGroup:
                 self._entries.append((how.slot, info))
         return self._extras()
 
-    def reset_slot(self, how: ResetSlot) -> Started:
-        """Reset one slot."""
-        i = how.slot - self.first
-        self._move_on(i, "resetting")
-        return self.slots[i].reset(how)
-
     def step(self, indices: Sequence[int], actions: Iterable[Any], rows: Rows) -> Extras | None:
-        """Step the worlds at `indices` and write their rows; `None` where there is nothing else to tell."""
         self._begin()
         everyone = indices is self.everyone
         clock = self._clock
@@ -204,34 +254,23 @@ class EnvGroup:
 
     # ---- for those who restore them ----
 
-    def restore(self, plans: list[SlotPlan], beat: Callable[[], None]) -> Restored:
-        """Bring slots to where others were; `beat` is called with every step."""
-        return Restorer(self, beat).restore(plans)
+    def record(self, on: bool) -> None:
+        self._clock.recording = on
 
-    def record(self, i: int, on: bool) -> None:
-        self.slots[i].recording = on
-
-    def rebuild(self, i: int) -> None:
-        self.slots[i].rebuild()
+    def rebuild(self, unit: range) -> None:
+        self.slots[unit.start].rebuild()
 
     def tell_next(self, i: int, episode: NextEpisode) -> None:
-        """Let a slot's next automatic reset be as told."""
         self.slots[i].next = episode
 
-    def give_up_episode(self, i: int, plan: SlotPlan, reason: str | None) -> None:
-        """Go on after an episode that cannot be restored; it ends with the next step, unless it was over (no reason)."""
-        slot = self.slots[i]
-        slot.next = plan.next
-        slot.continue_after(plan.lost_episode, plan.slot_seed, plan.lost_seed)
-        slot.end_episode(plan.last, reason)
+    def give_up(self, unit: range, plans: Sequence[SlotPlan], reason: str | None) -> None:
+        self.slots[unit.start].give_up(plans[0], reason)
 
     def turn_to(self, slot: int) -> Place:
-        """Be at another slot, of which something is to be said, and say where that is."""
         self._move_on(slot - self.first, self._doing)
         return self.place()
 
     def refuse(self, observation: Any) -> None:
-        """Raise because the world that the group is at observed nothing, or a part of it is `None`."""
         check_observation(self.layout, observation, self.place())
 
     def _blame_reward(self, indices: Sequence[int], rewards: list[Any]) -> None:
@@ -249,8 +288,7 @@ class EnvGroup:
 
     # ---- everything else ----
 
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], indices: Iterable[int]) -> list[Any]:
-        """Call a method of the worlds at `indices`, or read an attribute."""
+    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], indices: Sequence[int]) -> list[Any]:
         results = []
         for i in indices:
             self._move_on(i, f"calling {name!r}")
@@ -264,7 +302,6 @@ class EnvGroup:
         return results
 
     def set_attr(self, name: str, i: int, value: Any) -> None:
-        """Set an attribute of one world."""
         self._move_on(i, f"setting {name!r}")
         try:
             self.slots[i].env.set_wrapper_attr(name, value)
@@ -272,7 +309,6 @@ class EnvGroup:
             self.slots[i].changed()
 
     def map(self, function: Callable[[Any], Any]) -> list[Any]:
-        """Run a function beside every world."""
         results = []
         for i, slot in enumerate(self.slots):
             self._move_on(i, "running a mapped function")
@@ -283,7 +319,6 @@ class EnvGroup:
         return results
 
     def close(self) -> None:
-        """Close every world, even if one fails to; then raise what the first one raised."""
         errors: list[tuple[int, Exception]] = []
         for i, slot in enumerate(self.slots):
             self._move_on(i, "closing")

@@ -2,166 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from stretto.core import NextEpisode
 from stretto.envs import messages
-from stretto.envs.arrays import BUFFERS, Buffers, InfoBuffer, Rows, array_shapes, handing_over
+from stretto.envs.arrays import BUFFERS, Buffers, InfoBuffer, Rows, array_shapes, as_actions, handing_over
 from stretto.envs.batched_group import BatchedGroup, BlockMaker
 from stretto.envs.checks import BlamingMail, parts_of, unpicklable
-from stretto.envs.group import EnvGroup
+from stretto.envs.group import EnvGroup, Group
 from stretto.envs.infos import Table
-from stretto.envs.messages import Attach, Built, Extras, ResetSlot, Restored, SlotPlan
+from stretto.envs.messages import Attach, Extras
+from stretto.envs.restorer import Restorer
 from stretto.envs.slot import GroupSettings, Maker
-from stretto.errors import InvalidOutput, Place
-from stretto.spaces import SpaceLayout
+from stretto.errors import InvalidOutput
 from stretto.workers.base import Port, Start
-
-
-class Group(Protocol):
-    """Worlds by slot that are reset and stepped together; results go into the rows that they are given.
-
-    `everyone` are the indices of all of them, from 0 on; their slots are those from `first` on.
-    """
-
-    first: int
-    count: int
-    everyone: range
-    layout: SpaceLayout
-    action_layout: SpaceLayout
-
-    def build(self) -> None:
-        """Make the worlds; `place` can tell which one fails."""
-
-    def describe(self) -> Built:
-        """Say what the worlds have in common."""
-
-    def place(self) -> Place:
-        """Say what the group is at."""
-
-    def turn_to(self, slot: int) -> Place:
-        """Be at another slot, of which something is to be said, and say where that is."""
-
-    def reset(self, plans: Iterable[ResetSlot], rows: Rows) -> Extras:
-        """Reset some slots and write their rows."""
-
-    def step(self, indices: Sequence[int], actions: Any, rows: Rows) -> Extras | None:
-        """Step some worlds and write their rows; `None` where there is nothing else to tell."""
-
-    def tell_next(self, i: int, episode: NextEpisode) -> None:
-        """Let a slot's next automatic reset be as told."""
-
-    def refuse(self, observation: Any) -> None:
-        """Raise because the world that the group is at observed nothing, or a part of it is `None`."""
-
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], indices: Iterable[int]) -> list[Any]:
-        """Call a method of some worlds, or read an attribute."""
-
-    def set_attr(self, name: str, i: int, value: Any) -> None:
-        """Set an attribute of one world."""
-
-    def map(self, function: Callable[[Any], Any]) -> list[Any]:
-        """Run a function beside every world."""
-
-    def restore(self, plans: list[SlotPlan], beat: Callable[[], None]) -> Restored:
-        """Bring slots to where others were; `beat` is called with every step, as a sign of life."""
-
-    def close(self) -> None:
-        """Close every world, even if one fails to; then raise what the first one raised."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFactory:
-    """Builds a group inside a worker."""
+    """Builds a group for some slots inside a worker: `group(pieces, first slot, settings, worker, position)`."""
 
-    makers: Sequence[Maker]
-    first: int
+    group: Callable[..., Group]
+    pieces: Sequence[Any]
+    slots: range
     settings: GroupSettings
 
-    @property
-    def slots(self) -> range:
-        """The slots that it makes worlds for."""
-        return range(self.first, self.first + len(self.makers))
-
     def __call__(self, port: Port) -> GroupService:
-        return GroupService(port, EnvGroup(self.makers, self.first, self.settings, port.index, port.position))
+        return GroupService(port, self.group(self.pieces, self.slots.start, self.settings, port.index, port.position))
 
 
-@dataclass(frozen=True, slots=True)
-class BatchedFactory:
-    """Builds a group of worlds that are batched already inside a worker: blocks of so many worlds each."""
+class Worlds:
+    """All worlds of a vector environment, and how they are spread over workers: in pieces, each called a `noun`."""
 
-    maker: BlockMaker
-    sizes: Sequence[int]
-    first: int
-    settings: GroupSettings
+    noun = "environment"
+    prefix = ""
+    """What `choice` begins with."""
 
-    @property
-    def slots(self) -> range:
-        """The slots that it makes worlds for."""
-        return range(self.first, self.first + sum(self.sizes))
-
-    def __call__(self, port: Port) -> GroupService:
-        where = self.settings, port.index, port.position
-        return GroupService(port, BatchedGroup(self.maker, self.sizes, self.first, *where))
-
-
-class Worlds(Protocol):
-    """All worlds of a vector environment, and how they are spread over workers: `count` pieces, each called a `noun`."""
-
-    noun: str
-    told: str
-    count: int
-    sample: Callable[[], Any]
-
-    def shares(self, workers: int, relief: int) -> Sequence[GroupFactory | BatchedFactory]:
-        """Split the pieces evenly; the last worker, which may be the caller, has `relief` fewer than the others."""
-
-
-class Singles:
-    """Worlds one by one."""
-
-    noun, told = "environment", ""
-
-    def __init__(self, makers: Sequence[Maker], settings: GroupSettings) -> None:
-        self.count, self.sample = len(makers), makers[0]
-        self._makers, self._settings = makers, settings
+    def __init__(
+        self, group: Callable[..., Group], pieces: Sequence[Any], sizes: Sequence[int], settings: GroupSettings
+    ) -> None:
+        self._group, self._pieces, self._sizes, self._settings = group, pieces, sizes, settings
+        self.count = len(pieces)
+        self.sample: Callable[[], Any] = pieces[0]
 
     def shares(self, workers: int, relief: int) -> list[GroupFactory]:
-        spans = _spans(self.count, workers, relief)
-        return [GroupFactory(list(self._makers[span]), span.start, self._settings) for span in spans]
+        """Split the pieces evenly; the last worker, which may be the caller, has `relief` fewer than the others."""
+        least, more = divmod(self.count + relief, workers)
+        counts = [least + (index < more) for index in range(workers)]
+        counts[-1] -= relief
+        shares, begin, first = [], 0, 0
+        for count in counts:
+            end = begin + count
+            slots = range(first, first + sum(self._sizes[begin:end]))
+            shares.append(GroupFactory(self._group, self._pieces[begin:end], slots, self._settings))
+            begin, first = end, slots.stop
+        return shares
 
 
-class Blocks:
-    """Worlds that are batched already, in blocks of so many."""
+class Singles(Worlds):
+    """Worlds one by one."""
+
+    def __init__(self, makers: Sequence[Maker], settings: GroupSettings) -> None:
+        super().__init__(EnvGroup, makers, [1] * len(makers), settings)
+
+
+class Blocks(Worlds):
+    """Worlds that are batched already, in blocks of so many; the caller's share is as large as any other."""
 
     noun = "block"
 
     def __init__(self, maker: BlockMaker, sizes: Sequence[int], settings: GroupSettings) -> None:
-        self.maker, self.count = maker, len(sizes)
-        self.sample: Callable[[], Any] = partial(maker, sizes[0])
-        self.told = f"vectorized, in {len(sizes)} block{'s' if len(sizes) > 1 else ''}: "
-        self._sizes, self._settings = sizes, settings
+        super().__init__(partial(BatchedGroup, maker), sizes, sizes, settings)
+        self.maker, self.sample = maker, partial(maker, sizes[0])
+        self.prefix = f"vectorized, in {len(sizes)} block{'s' if len(sizes) > 1 else ''}: "
 
-    def shares(self, workers: int, relief: int) -> list[BatchedFactory]:
-        spans = _spans(self.count, workers, 0)
-        firsts = [sum(self._sizes[: span.start]) for span in spans]
-        return [
-            BatchedFactory(self.maker, self._sizes[span], first, self._settings)
-            for span, first in zip(spans, firsts, strict=True)
-        ]
-
-
-def _spans(count: int, workers: int, relief: int) -> list[slice]:
-    least, more = divmod(count + relief, workers)
-    sizes = [least + (index < more) for index in range(workers)]
-    sizes[-1] -= relief
-    return [slice(sum(sizes[:index]), sum(sizes[: index + 1])) for index in range(workers)]
+    def shares(self, workers: int, relief: int) -> list[GroupFactory]:
+        return super().shares(workers, 0)
 
 
 class GroupService:
@@ -175,9 +95,7 @@ class GroupService:
         self._asked: Sequence[int] = ()
         self._group.build()
         self._observations, self._actions = self._group.layout, self._group.action_layout
-        self._scalar_actions = not self._actions.loose and [
-            (leaf.path, leaf.shape) for leaf in self._actions.fixed
-        ] == [((), ())]
+        self._scalar_actions = self._actions.only is not None and not self._actions.only.shape
         self._rows: list[Rows] = []
         self._buffers: Buffers | None = None
         self._info_buffer: InfoBuffer | None = None
@@ -193,10 +111,10 @@ class GroupService:
         match message:
             case messages.Step(slots, actions, buffer):
                 indices = group.everyone if slots is None else [slot - group.first for slot in slots]
-                return self._told(group.step(indices, actions, self._rows[buffer]), buffer, indices)
+                return self._with_rows(group.step(indices, actions, self._rows[buffer]), buffer, indices)
             case messages.Reset(slots, buffer):
                 indices = [how.slot - group.first for how in slots]
-                return self._told(group.reset(slots, self._rows[buffer]), buffer, indices)
+                return self._with_rows(group.reset(slots, self._rows[buffer]), buffer, indices)
             case messages.Call(name, args, kwargs, slots):
                 self._asked = [i for i in group.everyone if slots is None or group.first + i in slots]
                 return group.call(name, args, kwargs, self._asked)
@@ -212,7 +130,11 @@ class GroupService:
                     group.tell_next(slot - group.first, episode)
                 return None
             case messages.Restore(plans):
-                return self._restore(plans)
+                self._port.muted = True
+                try:
+                    return Restorer(group, self._port.beat).restore(plans)
+                finally:
+                    self._port.muted = False
             case Attach():
                 self._attach(message)
                 return None
@@ -275,12 +197,9 @@ class GroupService:
         if self._scalar_actions:
             return self._buffers.actions[0][rows]
         # A copy: worlds may keep their action, and the caller writes the next ones into these arrays.
-        arrays = [array[rows].copy() for array in self._buffers.actions]
-        if len(arrays) == 1 and not self._actions.fixed[0].path:
-            return arrays[0]
-        return [self._actions.row(arrays, (), i) for i in range(len(arrays[0]))]
+        return as_actions(self._actions, [array[rows].copy() for array in self._buffers.actions])
 
-    def _told(self, extras: Extras | None, buffer: int, indices: Sequence[int]) -> Extras:
+    def _with_rows(self, extras: Extras | None, buffer: int, indices: Sequence[int]) -> Extras:
         """Add what does not lie in shared memory."""
         extras = extras or Extras()
         extras.objects, self._changed = self._changed, []
@@ -323,10 +242,3 @@ class GroupService:
             return
         self._loose[leaf][i] = value
         self._changed.append((leaf, self._group.first + i, value))
-
-    def _restore(self, plans: list[messages.SlotPlan]) -> messages.Restored:
-        self._port.muted = True
-        try:
-            return self._group.restore(plans, self._port.beat)
-        finally:
-            self._port.muted = False

@@ -22,7 +22,7 @@ from stretto.envs.arrays import Buffers, array_shapes
 from stretto.envs.autotune import Choice, choose_backend, why_not_alike
 from stretto.envs.batched_group import VectorMaker, block_sizes
 from stretto.envs.engine import Engine, hands_over
-from stretto.envs.group_worker import BatchedFactory, Blocks, GroupFactory, Singles, Worlds
+from stretto.envs.group_worker import Blocks, GroupFactory, Singles, Worlds
 from stretto.envs.messages import Attach, Built, Describe
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.recovery import Limits, Recovery
@@ -128,7 +128,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     if vectorized is None and backend == "auto" and not wrappers and not tasks and not episode_seeds:
         worlds, hint = _consider_vectorized(worlds, id_or_factory, env_kwargs, group)
     chosen = _choose(backend, workers, worlds, budget, isolate)
-    chosen = replace(chosen, reason=worlds.told + chosen.reason + hint)
+    chosen = replace(chosen, reason=worlds.prefix + chosen.reason + hint)
     if transport == "message" and chosen.backend is PROCESS:
         chosen = replace(chosen, backend=MESSAGE_PROCESS)
     traced = _debugger_attached()
@@ -319,13 +319,13 @@ def _consider_vectorized(
     return worlds, f"; {spec.id!r} has a vectorized form, used only if asked for (vectorized=True), because {differs}"
 
 
-def _check_equal(built: Sequence[Built], shares: Sequence[GroupFactory | BatchedFactory]) -> None:
+def _check_equal(built: Sequence[Built], shares: Sequence[GroupFactory]) -> None:
     for one, share in zip(built, shares, strict=True):
         for name in ("observation_space", "action_space"):
             if not same_space(getattr(one, name), getattr(built[0], name)):
                 raise InvalidSpace(
                     f"all environments of a vector must have the same {name}, got {getattr(one, name)} in slot "
-                    f"{share.first} and {getattr(built[0], name)} in slot 0; wrap them so that they agree"
+                    f"{share.slots.start} and {getattr(built[0], name)} in slot 0; wrap them so that they agree"
                 )
 
 

@@ -167,15 +167,14 @@ class SlotPlan:
     `attempts` are ways to do so, the best first. `changes` are the calls and attributes that have changed its world.
     `expected` is the last row that the caller saw: observation, reward, terminated, truncated; `None`: nothing to
     compare with. If the slot cannot be restored, `lost_seed` seeds the next episode, unless `slot_seed` has a key for
-    each or `next` says another. `reason` says why where that is known beforehand, and `last` is the observation to end
-    the lost episode with, unless it `is_over` already.
+    each or `next` says another. `reason` says why where that is known beforehand. The lost episode ends with the
+    observation that is expected, unless it `is_over` already.
     """
 
     slot: int
     attempts: Sequence[Attempt]
     changes: list[Any]
     expected: tuple[Any, float, bool, bool] | None
-    last: Any
     lost_seed: int
     lost_episode: int
     slot_seed: int | None

@@ -59,7 +59,7 @@ class Recovery:
 
     def place(self, seat: Seat, doing: str) -> Place:
         position = 0 if seat.worker is None else seat.worker.progress[1]
-        slot = seat.factory.first + position - 1 if position else None
+        slot = seat.factory.slots.start + position - 1 if position else None
         if slot is None or self.state is None:
             return Place(doing, worker=seat.index, slot=slot)
         return self.state.place(slot, doing, seat.index)

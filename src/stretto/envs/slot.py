@@ -20,7 +20,7 @@ from stretto.adapters.gymnasium import (
 )
 from stretto.core import NextEpisode
 from stretto.envs.checks import FIRST_STEPS, check_observation, check_scalars
-from stretto.envs.messages import Origin, ResetSlot
+from stretto.envs.messages import Origin, ResetSlot, SlotPlan
 from stretto.errors import InvalidOutput, Place, ResetNeeded
 from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree, episode_seed
 from stretto.spaces import SpaceLayout
@@ -56,13 +56,17 @@ class GroupSettings:
 
 
 class Clock:
-    """Counts the steps of a group; `alarm` is when the time of an episode is over next, or earlier, never later."""
+    """Counts the steps of a group; `alarm` is when the time of an episode is over next, or earlier, never later.
 
-    __slots__ = ("alarm", "now")
+    While it is `recording`, points to restore slots from are kept.
+    """
+
+    __slots__ = ("alarm", "now", "recording")
 
     def __init__(self) -> None:
         self.now = 0
         self.alarm = NEVER
+        self.recording = True
 
 
 class Slot:
@@ -94,7 +98,6 @@ class Slot:
         self.recorded = 0
         self._recorded_at = 0.0
         self._record_seconds = RECORD_SECONDS * max(1.0, len(steps) / RECORD_SHARE)
-        self.recording = True
         self.resetting = False
         self.origins: list[Origin] = []
         self._next_seed: int | None = None
@@ -240,7 +243,7 @@ class Slot:
                 self._ready = None
             elif seed is None and not self._ever_reset:
                 self._guard.reseed(SeedTree(how.entropy).child("global", self.number))
-        if self.recording and (how.slot_seed is None or seed is None):
+        if self._clock.recording and (how.slot_seed is None or seed is None):
             self._record(seed, None, automatic=False)
         return self._reset_world(seed, how.options)
 
@@ -248,7 +251,7 @@ class Slot:
         """Begin the next episode."""
         self.episode += 1
         clock, way, ready = self._clock, self._direct, self._ready
-        due = self.recording and (
+        due = clock.recording and (
             clock.now - self.recorded >= RECORD_EVERY or time.monotonic() - self._recorded_at > self._record_seconds
         )
         if due or ready is None or self.next is not None or self._next_seed is not None or self._settings.episode_seeds:
@@ -285,27 +288,24 @@ class Slot:
             f"slot {self.number} was not; pass options={{'reset_mask': ...}} to reset()"
         )
 
-    def continue_after(self, episode: int, seed: int | None, next_seed: int) -> None:
-        """Go on after an `episode` that cannot be restored; the next begins with `next_seed`, unless it has its key."""
-        self.episode, self.seed, self._ever_reset = episode, seed, True
-        self._next_seed = None if self._settings.episode_seeds and seed is not None else next_seed
-        self.recorded = self._clock.now - RECORD_EVERY  # the next episode is a point to restore from
-
-    def end_episode(self, observation: Any, reason: str | None) -> None:
-        """Let the episode, which cannot be restored, be truncated by the next step; `reason` says why.
+    def give_up(self, plan: SlotPlan, reason: str | None) -> None:
+        """Go on after an episode that cannot be restored; it is truncated by the next step, and `reason` says why.
 
         Without a reason the episode was over anyway, and only the next one has to begin.
         """
-        if reason is None:
-            self.reset_instead()
-            return
+        self.next, self.episode, self.seed, self._ever_reset = plan.next, plan.lost_episode, plan.slot_seed, True
+        self._next_seed = None if self._settings.episode_seeds and self.seed is not None else plan.lost_seed
+        self.recorded = self._clock.now - RECORD_EVERY  # the next episode is a point to restore from
+        self.reset_instead()
+        if reason is not None:
+            assert plan.expected is not None
+            last = plan.expected[0], 0.0, False, True, {"crash": reason}
 
-        def lost(_: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-            self.install()
-            return observation, 0.0, False, True, {"crash": reason}
+            def lost(_: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+                self.install()
+                return last
 
-        self._steps[self._index] = lost
-        self._waits, self.ends = True, NEVER
+            self._steps[self._index] = lost
 
     def _seed_of_episode(self) -> int | None:
         if self._next_seed is not None:

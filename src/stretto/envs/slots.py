@@ -202,7 +202,6 @@ class SlotState:
         reason = None
         if was_reset and not attempts:
             reason = lost_because or _why_not_restorable(history.overrun[slot])
-        expected = self.row(slot) if was_reset else None
         root = self.slot_seeds[slot] if self.slot_seeds[slot] is not None else self.entropy
         episode = int(self.counters.episodes[slot])
         told_at, following = self._told.get(slot, (-1, None))
@@ -212,8 +211,7 @@ class SlotState:
             slot=slot,
             attempts=attempts,
             changes=history.changes(slot),
-            expected=expected,
-            last=None if expected is None else expected[0],
+            expected=self.row(slot) if was_reset else None,
             lost_seed=SeedTree(root or 0).child("lost", slot, episode, history.end).seed(),
             lost_episode=episode,
             slot_seed=self.slot_seeds[slot],
