@@ -201,11 +201,13 @@ def own_copy(value: Any) -> Any:
 class NextEpisode:
     """What a slot is to play next: how its next automatic reset is seeded, and with which options.
 
-    Without a seed it goes on as it would have.
+    Without a seed it goes on as it would have. An `idle` slot plays nothing until it is reset: its world is not stepped,
+    and its rows mean nothing.
     """
 
     seed: int | None = None
     options: Mapping[str, Any] | None = None
+    idle: bool = False
 
 
 class AgentPolicy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -89,6 +90,17 @@ def _at(key: Any, values: Sequence[Any]) -> Sequence[Any]:
 def row_of(space: spaces.Space[Any], batch: Any, i: int) -> Any:
     """Return row `i` of a batch as one value of the space, without copies."""
     return map_space(lambda _, part: part[i], space, batch)
+
+
+def any_value(space: spaces.Space[Any]) -> Any:
+    """Return a value of a leaf that means nothing, always the same one where that can be."""
+    if isinstance(space, spaces.Discrete):
+        return np.int64(space.start)
+    if isinstance(space, spaces.MultiDiscrete):
+        return np.asarray(space.start)
+    if not isinstance(space, FIXED):
+        return copy.deepcopy(space).sample()
+    return np.zeros(space.shape or (), space.dtype)
 
 
 def leaves(space: spaces.Space[Any], path: tuple[Any, ...] = ()) -> Iterator[Leaf]:

@@ -151,3 +151,34 @@ def test_what_makes_no_sense_is_refused(episodes, words):
         envs.reset(seed=0)
         with pytest.raises(stretto.UsageError, match=words):
             envs.next_episodes(episodes)
+
+
+@every_backend
+@pytest.mark.parametrize("mode", AUTOMATIC, ids=lambda mode: mode.value)
+def test_an_idle_slot_does_nothing_until_it_is_reset(mode, options):
+    with stretto.make_vec(makes(TaskWorld, 2), 3, autoreset_mode=mode, **options) as envs:
+        envs.reset(seed=0)
+        envs.next_episodes({1: NextEpisode(idle=True)})
+        seen = [envs.step(np.zeros(3, int)) for _ in range(9)]
+        ended = np.stack([step.terminations | step.truncations for step in seen])
+        assert ended[:, 1].sum() == 1
+        assert min(ended[:, 0].sum(), ended[:, 2].sum()) > 1
+        envs.reset(options={"reset_mask": np.array([False, True, False])})
+        assert len(starts(envs, 8)[1]) > 1
+
+
+def test_an_idle_slot_survives_a_kill():
+    def run(kill):
+        with stretto.make_vec(makes(TaskWorld, 3), 4, **OPTIONS["process-isolated"]) as envs:
+            envs.reset(seed=0)
+            envs.next_episodes({0: NextEpisode(idle=True), 3: NextEpisode(seed=5)})
+            seen = []
+            for number in range(12):
+                if number == 7 and kill:
+                    for pid in envs.worker_pids:
+                        os.kill(pid, signal.SIGKILL)
+                seen.append(envs.step(np.zeros(4, int)))
+            assert envs.statistics().restarts == (2 if kill else 0)
+        return [step[:4] for step in seen]
+
+    check_same(run(kill=True), run(kill=False), "a run with kills, and one without")

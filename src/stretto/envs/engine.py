@@ -215,7 +215,7 @@ class Engine:
             share = {slot: episodes[slot] for slot in seat.factory.slots if slot in episodes}
             if share:
                 done = partial(_knows_next, self.state, share)
-                issue = sender(messages.TellNext(share))
+                issue = sender(messages.TellNext(share), by_value=False)
                 self.supervisor.ask(seat, issue, "hearing what comes next", self._limits.step, done)
 
     def next_episodes(self, episodes: Mapping[int, NextEpisode]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -23,7 +22,7 @@ from stretto.envs.messages import Built
 from stretto.envs.slots import Options
 from stretto.envs.vector import chosen_slots, slot_seeds
 from stretto.errors import InvalidAction
-from stretto.spaces import FIXED, Array, SpaceLayout, map_space, row_of
+from stretto.spaces import FIXED, Array, SpaceLayout, any_value, map_space, row_of
 
 
 class AgentBatch(dict[str, Any]):
@@ -268,16 +267,6 @@ def _columns(space: spaces.Space[Any], block: Any, j: int) -> Any:
 def _side_by_side(count: int, space: spaces.Space[Any], *columns: Any) -> Any:
     """Lay the actions of agents for one leaf side by side; an agent without actions gets ones that are ignored."""
     if not isinstance(space, FIXED):
-        return tuple([_any_action(space)] * count if column is None else column for column in columns)
-    filler = np.stack([_any_action(space)] * count)
+        return tuple([any_value(space)] * count if column is None else column for column in columns)
+    filler = np.stack([any_value(space)] * count)
     return np.stack([filler if column is None else np.asarray(column) for column in columns], axis=1)
-
-
-def _any_action(space: spaces.Space[Any]) -> Any:
-    if isinstance(space, spaces.Discrete):
-        return np.int64(space.start)
-    if isinstance(space, spaces.MultiDiscrete):
-        return np.asarray(space.start)
-    if not isinstance(space, FIXED):
-        return copy.deepcopy(space).sample()
-    return np.zeros(space.shape or (), space.dtype)

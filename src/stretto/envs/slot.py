@@ -23,7 +23,7 @@ from stretto.envs.checks import FIRST_STEPS, check_observation, check_scalars
 from stretto.envs.messages import Origin, ResetSlot, SlotPlan
 from stretto.errors import InvalidOutput, Place, ResetNeeded
 from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree, episode_seed
-from stretto.spaces import SpaceLayout
+from stretto.spaces import SpaceLayout, any_value, map_space
 
 RECORD_EVERY, RECORD_SECONDS, RECORD_SHARE = 2_000, 1.0, 50
 """When the next episode is a point to restore the slot from: after so many steps or seconds, whichever come first.
@@ -256,6 +256,8 @@ class Slot:
         )
         if due or ready is None or self.next is not None or self._next_seed is not None or self._settings.episode_seeds:
             told, self.next = self.next or _AS_EVER, None
+            if told.idle:
+                return self._idle()
             seed = self._seed_of_episode() if told.seed is None else told.seed
             options = None if told.options is None else dict(told.options)
             if due:
@@ -277,6 +279,13 @@ class Slot:
         self.count()
         self._steps[self._index] = self._instead
         self._waits, self.ends = True, NEVER
+
+    def _idle(self) -> Started:
+        """Let steps do nothing until the slot is reset."""
+        nothing = map_space(any_value, self.env.observation_space)
+        self._steps[self._index] = lambda _: (nothing, 0.0, False, False, {})
+        self._waits, self.ends = True, NEVER
+        return nothing, {}
 
     def _begin_episode(self, _: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         observation, info = self.autoreset()

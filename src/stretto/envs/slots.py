@@ -169,6 +169,8 @@ class SlotState:
 
     def as_next(self, slot: int, number: int, episode: NextEpisode) -> NextEpisode:
         """Return what a slot is to play as its episode `number`: with its task, unless it says another."""
+        if episode.idle:
+            return episode
         return NextEpisode(episode.seed, self._with_task(slot, number, episode.options))
 
     def coming(self, slots: Iterable[int]) -> dict[int, NextEpisode]:
