@@ -54,7 +54,8 @@ class Choices:
 
     def _bits(self, count: int, part: int) -> Keys:
         counters = np.arange(part * 1024 + 1, part * 1024 + count + 1, dtype=np.uint64) * _GOLDEN
-        z = self._state[..., None] + counters
+        z: Keys = self._state[..., None] + counters
         z = (z ^ (z >> _SHIFTS[0])) * _FIRST
         z = (z ^ (z >> _SHIFTS[1])) * _SECOND
-        return z ^ (z >> _SHIFTS[2])
+        z ^= z >> _SHIFTS[2]
+        return z
