@@ -13,12 +13,12 @@ import numpy as np
 from gymnasium.vector.utils import batch_space, iterate
 
 from stretto.adapters.blocks import as_env
-from stretto.adapters.gymnasium import makers as makers_of
 from stretto.budget import CpuBudget, default_budget
 from stretto.envs.make import make_vec
 from stretto.envs.slot import Maker
 from stretto.envs.vector import VectorEnv
 from stretto.errors import InvalidLayout, UsageError
+from stretto.missions.resolve import makers as makers_of
 from stretto.spaces import Array, SpaceLayout
 
 PLAIN_LOOP = "plain loop"

@@ -305,7 +305,7 @@ def test_worlds_and_policies_that_are_not_reproducible_are_found_and_told_apart(
         ("eval -m foundry_1 -p random --video 2", "add --out DIR"),
         ("eval -m foundry_1 -p random --only -1", "from 0 on, got -1"),
         ("eval -m foundry_1 -p random --episode 3", "--episodes"),
-        ("eval -m pz:json -p random", "no function or class in json"),
+        ("eval -m pz:json -p random", "a world must be in its module, got 'parallel_env', which json does not have"),
         ("play foundry_* -p random", "one mission is played"),
         ("evl", "Did you mean 'eval'? See: stretto --help"),
     ],

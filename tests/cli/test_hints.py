@@ -96,7 +96,7 @@ def run(line: str) -> int:
         ("-m foundry_1 -p random --overage-ms 5", "got 5 without a timeout; add --action-timeout-ms"),
         ("-m mine.py -p random", "name the function or class in the file, as in mine.py:make"),
         ("-m mapping.yaml -p random", "must be a list of entries with the key 'mission'"),
-        ("-m gym:CartPole-v1 -p mine.py:Needs -j 0", "write class=mine.py:Needs,kw.p=..."),
+        ("-m gym:CartPole-v1 -p mine.py:Needs -j 0", "write mine.py:Needs,kw.p=..."),
         ("-m gym:CartPole-v1 -p class=mine.py:Needs,proportion=2 -j 0", "class=mine.py:Needs,proportion=2,kw.p=..."),
         (
             "-m netdefense_b_line -p gatherer -j 0",

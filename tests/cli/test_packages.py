@@ -13,8 +13,8 @@ import pytest
 
 from stretto.cli.app import main
 from stretto.errors import UsageError
-from stretto.evaluation.missions import find_missions
-from stretto.evaluation.registry import known_missions
+from stretto.missions.registry import known_missions
+from stretto.missions.resolve import find_missions
 
 WORLDS = '''
 """Mazes, with variants, and one world by itself."""
@@ -145,7 +145,7 @@ def test_a_package_s_variants_apply_and_what_its_missions_do_not_know_is_refused
     assert (mission.name, mission.make().wind) == ("acme_maze+windy", 1.5)
     with pytest.raises(UsageError, match=r"no variant of acme_maze is called 'windi'; did you mean windy\?"):
         find_missions(["acme_maze"], variants=["windi"])
-    with pytest.raises(UsageError, match="only games that know it can be changed by --cogs, got 'acme_maze'"):
+    with pytest.raises(UsageError, match="got cogs for acme_maze, which takes steep, wind"):
         find_missions(["acme_maze"], cogs=3)
     with pytest.raises(UsageError, match=r"did you mean acme_alone"):
         find_missions(["acme_alon"])

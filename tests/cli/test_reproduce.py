@@ -15,9 +15,10 @@ import pytest
 
 import stretto
 from stretto.cli.app import main
-from stretto.evaluation.missions import Mission, find_missions
 from stretto.evaluation.plan import Plan, entries_of
 from stretto.evaluation.reproduce import reproduce
+from stretto.missions.mission import Mission
+from stretto.missions.resolve import find_missions
 from stretto.policies.spec import PolicySpec, parse_policy
 from stretto.rollout import TimeLimits
 

@@ -14,7 +14,7 @@ import stretto
 from stretto import trace
 from stretto.cli.app import main
 from stretto.errors import UsageError
-from stretto.evaluation.missions import find_missions
+from stretto.missions.resolve import find_missions
 
 MINE = '''
 import os

@@ -133,7 +133,7 @@ def test_a_factory_that_draws_on_its_surroundings_carries_them_along(options, mo
 BAD = {
     "no such id": (("Nothing-v0", 2), {}, stretto.UsageError, "'Nothing-v0' is no registered environment"),
     "no such module": (("no_such_module:X-v0", 2), {}, stretto.UsageError, "no_such_module"),
-    "no source": ((3, 2), {}, stretto.UsageError, "an id, an EnvSpec, a factory or a list"),
+    "no source": ((3, 2), {}, stretto.UsageError, "a Gymnasium id, .* an EnvSpec, a class or a function .*; got 3"),
     "a list of another length": (([Drift], 2), {}, stretto.UsageError, "got 1 for num_envs=2"),
     "no environments": ((Drift, 0), {}, stretto.InvalidLayout, "num_envs must be at least 1, got 0"),
     "more workers than worlds": (

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from stretto.evaluation.evaluate import evaluate
-from stretto.evaluation.missions import find_missions
+from stretto.missions.resolve import find_missions
 from stretto.policies.spec import PolicySpec
 from tests.evaluation.players import Fixed, Sleeping, Stateful
 

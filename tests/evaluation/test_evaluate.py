@@ -113,7 +113,7 @@ def test_policies_can_play_together_in_proportion():
         ({"strategy": "magic"}, "sequential"),
         ({"policies": ["random", "random"]}, "different names"),
         ({"missions": "gym:Nothing-v0"}, "Nothing"),
-        ({"missions": "gym:CartPole-v1", "cogs": 3}, "--cogs"),
+        ({"missions": "gym:CartPole-v1", "cogs": 3}, "got cogs for gym:CartPole-v1"),
         ({"action_timeout_ms": 0}, "more than 0, got 0"),
         ({"overage_ms": -1}, "at least 0, got -1"),
         ({"hang_seconds": float("nan")}, "more than 0, got nan"),

@@ -9,11 +9,11 @@ import pytest
 from gymnasium import spaces
 
 from stretto.evaluation.evaluate import evaluate
-from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import Plan, entries_of
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.report import Report
 from stretto.evaluation.verify import Way, verify
+from stretto.missions.mission import Mission
 
 
 class Counting(gymnasium.Env):

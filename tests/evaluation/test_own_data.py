@@ -14,10 +14,10 @@ from gymnasium import spaces
 
 from stretto.core import own_copy
 from stretto.evaluation.evaluate import evaluate
-from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import Plan, entries_of
 from stretto.evaluation.verify import Way, verify
 from stretto.evaluation.video import watch_episode
+from stretto.missions.mission import Mission
 
 AGENTS = ("a", "b", "c")
 PLACES = spaces.Box(-1e9, 1e9, (2,), np.float64)

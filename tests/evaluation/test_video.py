@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from stretto.evaluation.evaluate import evaluate
-from stretto.evaluation.missions import find_missions
 from stretto.evaluation.plan import Plan, entries_of
 from stretto.evaluation.video import films
+from stretto.missions.resolve import find_missions
 from stretto.policies.spec import PolicySpec
 
 EPISODES, STEPS = 5, 4
@@ -88,7 +88,7 @@ LATE = """
 import sys
 from pathlib import Path
 from stretto.evaluation import video
-from stretto.evaluation.missions import find_missions
+from stretto.missions.resolve import find_missions
 from stretto.evaluation.plan import Plan, entries_of
 from stretto.evaluation.records import EpisodeRecord
 from stretto.policies.spec import PolicySpec

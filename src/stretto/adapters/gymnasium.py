@@ -1,10 +1,9 @@
-"""Gymnasium environments: by id, spec or factory, resolved in the caller and built wherever they run; and by agent."""
+"""Gymnasium environments: by agent, past wrappers that only pass on, and which spec an id stands for."""
 
 from __future__ import annotations
 
-import copy
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,57 +23,7 @@ ONLY_AGENT = "agent_0"
 
 _NO_LIMIT = 1 << 40
 
-Wrap = Callable[[Any], Any]
 StepFunction = Callable[[Any], tuple[Any, Any, Any, Any, dict[str, Any]]]
-
-
-@dataclass(frozen=True, slots=True)
-class SpecMaker:
-    """Makes a registered environment from its spec, which travels by value: the worker need not know the id."""
-
-    spec: EnvSpec
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    wrappers: Sequence[Wrap] = ()
-
-    def __call__(self) -> Any:
-        env: Any = gymnasium.make(copy.deepcopy(self.spec), **self.kwargs)
-        for wrap in self.wrappers:
-            env = wrap(env)
-        return env
-
-
-@dataclass(frozen=True, slots=True)
-class FactoryMaker:
-    """Calls a factory and wraps what it returns."""
-
-    factory: Callable[..., Any]
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    wrappers: Sequence[Wrap] = ()
-
-    def __call__(self) -> Any:
-        env = self.factory(**self.kwargs)
-        for wrap in self.wrappers:
-            env = wrap(env)
-        return env
-
-
-def makers(source: Any, count: int, kwargs: dict[str, Any] | None, wrappers: Sequence[Wrap]) -> list[Callable[[], Any]]:
-    """Return one maker a slot.
-
-    `source` is an id (also `module:Name-v0`), an `EnvSpec`, a factory, or a sequence of factories.
-    """
-    kwargs = dict(kwargs or {})
-    if isinstance(source, str | EnvSpec):
-        return [SpecMaker(spec_of(source), kwargs, tuple(wrappers))] * count
-    if callable(source):
-        return [FactoryMaker(source, kwargs, tuple(wrappers))] * count
-    if isinstance(source, Sequence) and source and all(callable(one) for one in source):
-        if len(source) != count:
-            raise UsageError(
-                f"a list of factories must have one for each environment, got {len(source)} for num_envs={count}"
-            )
-        return [FactoryMaker(one, kwargs, tuple(wrappers)) for one in source]
-    raise UsageError(f"an environment is given as an id, an EnvSpec, a factory or a list of factories, got {source!r}")
 
 
 class OneAgent(NativeWorld):

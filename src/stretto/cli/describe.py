@@ -11,7 +11,8 @@ import typer
 from stretto.adapters.agents import as_agents
 from stretto.cli import options
 from stretto.cli.text import MOST_LINES, documentation, filled, users_code
-from stretto.evaluation.missions import Mission, find_missions
+from stretto.missions.mission import Mission
+from stretto.missions.resolve import find_missions
 
 
 def describe_command(

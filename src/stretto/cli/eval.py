@@ -18,11 +18,12 @@ from stretto.cli.text import say
 from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
 from stretto.evaluation.evaluate import EvaluationInterrupted, evaluate
-from stretto.evaluation.missions import Mission, find_missions
 from stretto.evaluation.plan import HANG_SECONDS, Plan, entries_of
 from stretto.evaluation.report import Report
 from stretto.evaluation.tracing import TRACE
 from stretto.evaluation.video import check_films, films
+from stretto.missions.mission import Mission
+from stretto.missions.resolve import find_missions
 from stretto.policies.spec import DEFAULT_STRATEGY, PolicySpec, parse_policy
 from stretto.policies.torch_settings import determinism_note
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stretto.cli.text import filled, print_usable
-from stretto.evaluation.registry import known_missions
+from stretto.missions.registry import known_missions
 
 
 def missions_command() -> None:

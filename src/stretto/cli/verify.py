@@ -11,9 +11,9 @@ from stretto.cli import options
 from stretto.cli.options import DONE, FAILED
 from stretto.cli.text import filled
 from stretto.core import SIMULTANEOUS
-from stretto.evaluation.missions import find_missions
 from stretto.evaluation.plan import Plan, entries_of
 from stretto.evaluation.verify import verify
+from stretto.missions.resolve import find_missions
 from stretto.policies.spec import parse_policy
 
 

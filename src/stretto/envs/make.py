@@ -14,8 +14,6 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 
 from stretto.adapters.blocks import as_env
-from stretto.adapters.gymnasium import makers as makers_of
-from stretto.adapters.gymnasium import spec_of
 from stretto.budget import CpuBudget, default_budget
 from stretto.core import SIMULTANEOUS, TURNS
 from stretto.envs.arrays import Buffers, array_shapes
@@ -30,6 +28,8 @@ from stretto.envs.slot import GroupSettings
 from stretto.envs.slots import SlotState, TaskSource
 from stretto.envs.vector import VectorEnv
 from stretto.errors import FewerWorkers, InvalidLayout, InvalidSpace, ResourceError, UsageError, user_stacklevel
+from stretto.missions.makers import FactoryMaker, SpecMaker
+from stretto.missions.resolve import makers as makers_of
 from stretto.spaces import SpaceLayout, same_space
 from stretto.workers.arena import lay_out
 from stretto.workers.backends import MESSAGE_PROCESS, PROCESS, SERIAL, backend_named
@@ -48,6 +48,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     workers: int | None = None,
     isolate: bool = False,
     env_kwargs: dict[str, Any] | None = None,
+    variants: Sequence[str] = (),
     wrappers: Sequence[Callable[[Any], Any]] = (),
     turns: str = SIMULTANEOUS,
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
@@ -69,14 +70,16 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     """Run `num_envs` environments at once, and give the same answer however that is done.
 
     Args:
-        id_or_factory: a registered id (also `module:Name-v0`), an `EnvSpec`, a function that returns an environment, or
-            a list of `num_envs` such functions whose environments have equal spaces.
+        id_or_factory: a registered id (also `module:Name-v0`), an `EnvSpec`, a mission as `stretto eval` takes it (a
+            name, `gym:ID`, `pz:MODULE`, `file.py:NAME`), a class or a function that makes a world, or a list of
+            `num_envs` of these with equal spaces.
         num_envs: how many environments there are.
         backend: `"serial"`, `"thread"`, `"process"`, or `"auto"`, which measures one environment and chooses.
         transport: how arrays travel between processes: `"shared"` memory or `"message"`.
         workers: how many step environments; the caller is one of them unless `isolate`. Default: the free cores.
         isolate: keep every environment out of the caller's process, so that each can be killed and recovered.
-        env_kwargs: passed to the environment's constructor.
+        env_kwargs: passed to whatever makes the worlds.
+        variants: names of changes that a game knows, or that a function with a parameter `variants` is given.
         wrappers: applied to each environment, the first one innermost.
         turns: how a `TurnWorld` is played: `"simultaneous"` (all observe, and then all act, in order) or `"sequential"` (each
             observes after the one before has acted: a step lets one agent act in each environment).
@@ -120,9 +123,8 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         _check_batchable(tasks=tasks is not None, episode_seeds=episode_seeds)
         worlds = _blocks(id_or_factory, num_envs, vectorized, env_kwargs, wrappers, group)
     else:
-        worlds = Singles(
-            makers_of(id_or_factory, num_envs, env_kwargs, (*wrappers, partial(as_env, turns=turns))), group
-        )
+        every: tuple[Callable[[Any], Any], ...] = (*wrappers, partial(as_env, turns=turns))
+        worlds = Singles(makers_of(id_or_factory, num_envs, env_kwargs, every, variants), group)
     budget = budget or default_budget()
     hint = ""
     if vectorized is None and backend == "auto" and not wrappers and not tasks and not episode_seeds:
@@ -286,11 +288,12 @@ def _blocks(
         raise InvalidLayout(
             f"vectorized must be at most the number of environments, {num_envs}, got {vectorized} blocks"
         )
-    found = spec_of(source) if isinstance(source, str | EnvSpec) else source
+    if isinstance(source, (list, tuple)):
+        raise UsageError(f"with vectorized=True there is one world for all environments, got {source!r}; pass just one")
+    (make,) = makers_of(source, 1, env_kwargs)
+    found = make.spec if isinstance(make, SpecMaker) else make.find() if isinstance(make, FactoryMaker) else make
     if isinstance(found, EnvSpec) and found.vector_entry_point is None:
         raise UsageError(f"{found.id!r} has no vectorized form (no vector_entry_point); leave vectorized out")
-    if not isinstance(found, EnvSpec) and not callable(found):
-        raise UsageError(f"with vectorized=True an environment is an id, an EnvSpec or a function, got {source!r}")
     maker = VectorMaker(found, dict(env_kwargs or {}), tuple(wrappers))
     return Blocks(maker, block_sizes(num_envs, None if vectorized is True else vectorized), group)
 
@@ -307,11 +310,10 @@ def _consider_vectorized(
     worlds: Worlds, source: Any, env_kwargs: Mapping[str, Any] | None, group: GroupSettings
 ) -> tuple[Worlds, str]:
     """Return the vectorized form of an id if it gives the same numbers; else the plain environments, and a hint at it."""
-    if not isinstance(source, str | EnvSpec) or worlds.count == 1:
+    make = makers_of(source, 1, env_kwargs)[0] if isinstance(source, str | EnvSpec) and worlds.count > 1 else None
+    if not isinstance(make, SpecMaker) or make.spec.vector_entry_point is None:
         return worlds, ""
-    spec = spec_of(source)
-    if spec.vector_entry_point is None:
-        return worlds, ""
+    spec = make.spec
     blocks = _blocks(spec, worlds.count, True, env_kwargs, (), group)
     differs = why_not_alike(worlds.sample, blocks.maker, group.autoreset_mode)
     if differs is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,13 +15,13 @@ from stretto.core import SIMULTANEOUS
 from stretto.errors import FewerWorkers, RunsHere, UsageError, user_stacklevel
 from stretto.evaluation.episode_worker import EpisodeWorkerFactory
 from stretto.evaluation.journal import Journal
-from stretto.evaluation.missions import Mission, find_missions
 from stretto.evaluation.plan import HANG_SECONDS, Plan, PlaySettings, Task, entries_of
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.report import Report
 from stretto.evaluation.scheduler import Scheduler
 from stretto.evaluation.statistics import Failed
 from stretto.evaluation.tracing import trace_path, traced
+from stretto.missions.resolve import find_missions
 from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, PolicySpec
 from stretto.policies.torch_settings import check_device, torch_as_before
 from stretto.rollout import TimeLimits
@@ -36,6 +36,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     episodes: int = 10,
     steps: int | None = None,
     seed: int = 0,
+    env_kwargs: Mapping[str, Any] | None = None,
     cogs: int | None = None,
     variants: Sequence[str] = (),
     map_seed: int | None = None,
@@ -63,15 +64,15 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     """Play every policy on every mission, the same episodes for each, and return records and statistics.
 
     Args:
-        missions: names, patterns such as "foundry_*", "gym:CartPole-v1", "pz:mpe2.simple_spread_v3", "file.py:make"; or
-            functions and classes that make a world.
+        missions: what `make_vec` takes, one or a list: names, patterns such as "foundry_*", "gym:CartPole-v1",
+            "pz:mpe2.simple_spread_v3", "file.py:make", classes and functions that make a world.
         policies: names, "pkg.module:Class", classes, or plain functions from observations to actions.
         episodes: how many of each mission.
         steps: the most steps of an episode; by default the mission's own limit.
         seed: of everything random.
-        cogs: how many agents our games have.
-        variants: named changes of our games.
-        map_seed: which map our games have.
+        env_kwargs: passed to whatever makes the worlds.
+        cogs, map_seed: two of these that our games take: how many agents there are, and which map it is.
+        variants: names of changes that a game knows, or that a function with a parameter `variants` is given.
         mix: let all policies play together, in proportion, instead of comparing them.
         turns: how a `TurnWorld` is played: "simultaneous" (all observe, and then all act, in order) or "sequential" (each
             observes after the one before has acted: a step lets one agent act).
@@ -109,8 +110,9 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         replace(spec, device=device or spec.device, deterministic=deterministic or spec.deterministic)
         for spec in map(PolicySpec.of, policies if isinstance(policies, (list, tuple)) else [policies])
     ]
-    found, entries = _found(missions, cogs, variants, map_seed), entries_of(several, mix=mix)
-    plan = Plan(found, entries, episodes, seed, steps, turns, native_threads)
+    found = find_missions(missions, env_kwargs=env_kwargs, variants=variants, cogs=cogs, map_seed=map_seed)
+    entries = entries_of(several, mix=mix)
+    plan = Plan(tuple(found), entries, episodes, seed, steps, turns, native_threads)
     cores = budget or default_budget()
     free = _jobs_within(cores, jobs, native_threads)
     chosen = set(range(episodes)) if only is None else {int(one) for one in only}
@@ -264,18 +266,6 @@ def _play_all(
     more = not before.keys() >= found.keys()
     found |= before
     return _Kept([found[key] for key in keys if key in found], more, interrupted, workers)
-
-
-def _found(missions: Any, cogs: int | None, variants: Sequence[str], map_seed: int | None) -> tuple[Mission, ...]:
-    found: list[Mission] = []
-    for one in missions if isinstance(missions, (list, tuple)) else [missions]:
-        if isinstance(one, Mission):
-            found.append(one)
-        elif callable(one):
-            found.append(Mission(getattr(one, "__name__", type(one).__name__), one))
-        else:
-            found += find_missions([one], cogs=cogs, variants=variants, map_seed=map_seed)
-    return tuple(found)
 
 
 def about(plan: Plan) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from stretto.core import SIMULTANEOUS, TURNS, AgentId
 from stretto.errors import UsageError
-from stretto.evaluation.missions import Mission
+from stretto.missions.mission import Mission
 from stretto.policies.actors import PolicyPlan
 from stretto.policies.spec import PolicySpec
 from stretto.rollout import EpisodePlan, TimeLimits

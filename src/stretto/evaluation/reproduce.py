@@ -9,8 +9,8 @@ from typing import Any
 
 from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
-from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import HANG_SECONDS, Entry, Plan
+from stretto.missions.mission import Mission
 from stretto.policies.spec import PolicySpec, parse_policy
 from stretto.rollout import TimeLimits
 

@@ -20,10 +20,10 @@ from stretto.checkpoint import atomic_write
 from stretto.core import Action, AgentId
 from stretto.errors import UsageError
 from stretto.evaluation.episode_worker import EpisodeWorkerFactory
-from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import Facts, Plan, PlaySettings
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.scheduler import Scheduler
+from stretto.missions.mission import Mission
 from stretto.policies.runners import InPlace
 from stretto.rollout import rollout
 from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws

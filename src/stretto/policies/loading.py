@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from types import FunctionType
 from typing import Any, cast
 from weakref import WeakKeyDictionary
@@ -16,10 +14,9 @@ import numpy as np
 
 from stretto.core import Action, AgentId, AgentPolicy, MultiAgentPolicy, Observation, WorldSpec
 from stretto.errors import UsageError
-from stretto.policies.files import module_from_file
+from stretto.importing import imported
 from stretto.policies.spec import PolicyKind, PolicySpec, kind_of, with_arguments
 from stretto.policies.torch_settings import ask_for_determinism
-from stretto.registry import near
 
 __calls_user_code__ = True
 
@@ -33,7 +30,10 @@ def load_policy(spec: PolicySpec, world: WorldSpec) -> MultiAgentPolicy:
     """
     if spec.deterministic:
         ask_for_determinism()  # before any of its code runs
-    found = _imported(spec.target) if isinstance(spec.target, str) else spec.target
+    found = spec.target
+    if isinstance(found, str):
+        where, _, name = found.rpartition(":")
+        found = imported(where, name, "policy")
     kind = kind_of(found, spec.name)
     if spec.data is not None and not callable(getattr(found, "load", None)):
         raise UsageError(f"data is given to a policy's load(path), which {spec.name!r} does not have; leave data out")
@@ -132,26 +132,6 @@ class _Calling(AgentPolicy):
 
     def step(self, observation: Observation) -> Action:
         return self._function(observation)
-
-
-def _imported(target: str) -> Any:
-    where, _, attribute = target.rpartition(":")
-    try:
-        module = module_from_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{where}.".startswith(f"{error.name}."):
-            raise  # something that the module itself needs
-        raise UsageError(
-            f"a policy's module must be importable, got {where!r}; install it, or write file.py:Class"
-        ) from error
-    try:
-        return functools.reduce(getattr, attribute.split("."), module)
-    except AttributeError:
-        there = [name for name, value in vars(module).items() if callable(value)]
-        remedy = near(attribute, there) or "; name a class or function that it has"
-        raise UsageError(
-            f"a policy must be in its module, got {attribute!r}, which {where} does not have{remedy}"
-        ) from None
 
 
 _ResetCall = Callable[[Any, np.random.Generator], object]

@@ -10,7 +10,7 @@ from stretto.registry import Known, first_line, installed, known, near_or_all
 
 ENTRY_POINT_GROUP = "stretto.policies"
 
-FORMS = "a known name, pkg.module:Class, file.py:Class, or class=NAME,data=FILE,proportion=N,strategy=NAME,kw.x=1"
+FORMS = "a known name, pkg.module:Class or file.py:Class, and settings behind it: NAME,data=FILE,proportion=N,kw.x=1"
 """What a user can write for a policy."""
 
 _BUILTIN = {
@@ -49,9 +49,7 @@ def registered(name: str) -> str:
     others = installed(ENTRY_POINT_GROUP)
     if name in others:
         return f"{others[name].module}:{others[name].attr}"
-    if "=" in name:
-        remedy = f"; settings follow class=NAME, as in class={name}"
-    elif name.endswith(".py"):
+    if name.endswith(".py"):
         remedy = f"; name the class in the file, as in {name}:Class"
     else:
         remedy = near_or_all(name, [*_BUILTIN, *others])

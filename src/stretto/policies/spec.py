@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from pathlib import Path
@@ -14,12 +12,12 @@ from typing import Any
 from stretto.errors import UsageError
 from stretto.policies.registry import FORMS, registered
 from stretto.registry import near
+from stretto.settings import parse_settings
 
 STRATEGIES = ("sequential", "threads", "processes", "batched", "adaptive")
 DEFAULT_STRATEGY = "adaptive"
 
-_KEYS = ("class", "data", "proportion", "strategy", "kw.NAME")
-_KEY = r"\s*[A-Za-z_][\w.]*\s*="
+_KEYS = ("data", "proportion", "strategy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,39 +98,27 @@ def with_arguments(spec: PolicySpec, missing: Sequence[str]) -> str:
     """Say how to give a policy arguments that it lacks."""
     settings = "".join(f",kw.{name}=..." for name in missing)
     if isinstance(spec.target, str):
-        return f"write {spec.name if re.match(_KEY, spec.name) else f'class={spec.name}'}{settings}"
+        return f"write {spec.name}{settings}"
     return f"write 'class=file.py:{getattr(spec.target, '__name__', 'Class')}{settings}', or give them defaults"
 
 
 def parse_policy(text: str, *, allow_import: bool = True) -> PolicySpec:
-    """Return what `text` names: a known name, `pkg.module:Class`, `file.py:Class`, or `class=NAME,data=FILE,kw.x=1`.
+    """Return what `text` names: a known name, `pkg.module:Class` or `file.py:Class`, perhaps with settings behind it.
 
     Files are looked up from the current folder. Values of `kw.` are Python literals where they can be, else text.
     Without `allow_import` only known names pass, so that a file from elsewhere cannot have code run.
     """
     label = text.strip()
-    if not re.match(_KEY, label):
-        return PolicySpec(label, _target(label, allow_import))
-    values: dict[str, str] = {}
-    for item in _items(label):
-        key, _, value = (part.strip() for part in item.partition("="))
-        if key not in _KEYS and not (key.startswith("kw.") and key[3:].isidentifier()):
-            raise UsageError(f"a policy's settings are {', '.join(_KEYS)}, got {key!r} in {label!r}{near(key, _KEYS)}")
-        if key in values or not value:
-            raise UsageError(
-                f"each setting of a policy has one value, got {key!r} {'twice' if value else 'without one'} in {label!r}"
-            )
-        values[key] = value
-    if "class" not in values:
-        raise UsageError(f"a policy's settings name its class, got {label!r}; add class=NAME")
+    settings = parse_settings(label, "policy", "class", _KEYS)
+    values = settings.values
     try:
         proportion = float(values.get("proportion", 1))
     except ValueError:
         raise UsageError(f"proportion must be a number above 0, got {values['proportion']!r} in {label!r}") from None
     spec = PolicySpec(
         label,
-        _target(values["class"], allow_import),
-        {key[3:]: _literal(value) for key, value in values.items() if key.startswith("kw.")},
+        _target(settings.name, allow_import),
+        settings.kwargs,
         _absolute(values["data"]) if "data" in values else None,
         proportion,
         values.get("strategy"),
@@ -140,25 +126,6 @@ def parse_policy(text: str, *, allow_import: bool = True) -> PolicySpec:
     if spec.data is not None:
         _check_exists(spec.data, "data")
     return spec
-
-
-def _items(text: str) -> Iterator[str]:
-    """Split at the commas before a `key=`, except within a literal: `kw.sizes=[1,2]`, `kw.text="a,b=c"`."""
-    pieces = re.split(rf",(?={_KEY})", text)
-    while pieces:
-        count = 1
-        if pieces[0].partition("=")[2].lstrip()[:1] in {*"([{'\""}:
-            values = (",".join(pieces[:n]).partition("=")[2].strip() for n in range(1, len(pieces) + 1))
-            count = next((n for n, value in enumerate(values, 1) if _literal(value) != value), 1)
-        yield ",".join(pieces[:count])
-        del pieces[:count]
-
-
-def _literal(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return text
 
 
 def _target(name: str, allow_import: bool) -> str:

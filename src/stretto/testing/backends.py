@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from stretto.adapters.gymnasium import makers
 from stretto.envs.make import make_vec
 from stretto.errors import ClosedError, InvalidAction, ResetNeeded
+from stretto.missions.resolve import makers
 from stretto.spaces import same_space
 from stretto.testing.runs import Run, is_single, play, sample_actions
 from stretto.testing.values import ContractBroken, check_same, require

@@ -10,9 +10,9 @@ from contextlib import closing
 from typing import Any
 
 from stretto.adapters.blocks import as_env
-from stretto.adapters.gymnasium import makers
 from stretto.envs.make import make_vec
 from stretto.envs.slot import reset_privately
+from stretto.missions.resolve import makers
 from stretto.seeding import PrivateGenerators, SeedTree
 from stretto.testing.runs import play, sample_actions, where_parted
 from stretto.testing.values import ContractBroken

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stretto.errors import UsageError
-from stretto.evaluation.missions import find_missions
+from stretto.missions.resolve import find_missions
 
 
 def names(*texts, **options):
@@ -29,9 +29,11 @@ def test_changes_reach_the_world_and_its_name():
     assert len(mission.make().possible_agents) == 3
 
 
-def test_what_is_not_ours_is_not_changed():
-    with pytest.raises(UsageError, match=r"changed by --cogs --variant rich, got 'gym:CartPole-v1'; leave it out"):
+def test_what_a_world_does_not_take_is_refused_with_what_it_takes():
+    with pytest.raises(UsageError, match=r"got cogs, variants for gym:CartPole-v1, which takes sutton_barto_reward"):
         find_missions(["gym:CartPole-v1"], cogs=3, variants=["rich"])
+    with pytest.raises(UsageError, match=r"got cog for foundry_1, which takes .*; did you mean cogs"):
+        find_missions("foundry_1", env_kwargs={"cog": 3})
 
 
 def test_an_entry_of_a_file_says_more_than_the_command_line(write):

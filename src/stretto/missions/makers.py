@@ -1,0 +1,85 @@
+"""What makes a world, wherever it runs: small, picklable, and the same in every process."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from stretto.importing import check_parameters, imported, parameters_of
+
+__calls_user_code__ = True
+
+Maker = Callable[[], Any]
+Wrap = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SpecMaker:
+    """Makes a registered environment from its spec, which travels by value: the worker need not know the id."""
+
+    spec: EnvSpec
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self) -> Any:
+        return gymnasium.make(copy.deepcopy(self.spec), **self.kwargs)
+
+    def rendering(self, mode: str) -> SpecMaker:
+        """Return what makes the world with this render mode."""
+        return replace(self, kwargs={**self.kwargs, "render_mode": mode})
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Something that a module or a `.py` file has; imported where it is called."""
+
+    where: str
+    name: str
+
+    def find(self) -> Callable[..., Any]:
+        """Import it."""
+        found: Callable[..., Any] = imported(self.where, self.name, "world")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class FactoryMaker:
+    """Calls a function or a class, or what a reference stands for, with keyword arguments."""
+
+    factory: Callable[..., Any] | Reference
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(self) -> Any:
+        make = self.find()
+        if isinstance(self.factory, Reference):  # what it takes could not be known before
+            check_parameters(make, self.kwargs, f"{self.factory.name} of {self.factory.where}")
+        return make(**self.kwargs)
+
+    def find(self) -> Callable[..., Any]:
+        """Return what is called."""
+        return self.factory.find() if isinstance(self.factory, Reference) else self.factory
+
+    def rendering(self, mode: str) -> FactoryMaker:
+        """Return what makes the world with this render mode, if it can be told."""
+        takes = parameters_of(self.find())
+        if takes is not None and "render_mode" not in takes:
+            return self
+        return replace(self, kwargs={**self.kwargs, "render_mode": mode})
+
+
+@dataclass(frozen=True, slots=True)
+class WrappedMaker:
+    """Makes a world and wraps it, the first wrapper innermost."""
+
+    make: Maker
+    wrappers: Sequence[Wrap]
+
+    def __call__(self) -> Any:
+        env = self.make()
+        for wrap in self.wrappers:
+            env = wrap(env)
+        return env
