@@ -45,6 +45,15 @@ def test_only_what_led_there_is_left_out_and_not_what_the_users_code_called_in_t
     assert "ours.py" in traceback_of(also_theirs, theirs["act"])
 
 
+def test_code_that_catches_gymnasiums_errors_catches_ours():
+    envs = stretto.make_vec(Broken, 1, backend="serial")
+    with pytest.raises(gymnasium.error.ResetNeeded, match="not reset yet"):
+        envs.step(np.zeros(1, int))
+    envs.close()
+    with pytest.raises(gymnasium.error.ClosedEnvironmentError, match="is closed"):
+        envs.reset()
+
+
 class Broken(gymnasium.Env):
     """A world that raises, or a policy: where it is told to."""
 

@@ -89,6 +89,10 @@ __all__ = [
 _LATER = {"Report": "stretto.evaluation.report", "evaluate": "stretto.evaluation.evaluate"}
 
 
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
     """Import what evaluations need when it is first asked for: whoever only steps environments need not wait for it."""
     if name in _LATER:

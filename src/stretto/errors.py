@@ -6,8 +6,8 @@ StrettoError
 │   ├── InvalidSpace             spaces that differ between slots, or have no batch
 │   ├── InvalidAction            an action that its space does not contain
 │   └── LateImport               torch was imported by a call that drew from it at once
-├── ClosedError                  used after close()
-├── ResetNeeded                  stepped where only a reset can go on
+├── ClosedError                  used after close(); also gymnasium's ClosedEnvironmentError
+├── ResetNeeded                  stepped where only a reset can go on; also gymnasium's ResetNeeded
 ├── ResourceError                the machine has too little memory, processes or descriptors
 ├── WorldError                   the world (or a function run beside it) is at fault; has a `place`
 │   ├── WorldFailed              it raised; the remote traceback is in the message
@@ -33,6 +33,8 @@ import traceback
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
+
+import gymnasium
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +82,11 @@ class LateImport(UsageError):
     """A call imported torch and drew from it at once: its numbers would depend on what else runs in the process."""
 
 
-class ClosedError(StrettoError):
+class ClosedError(StrettoError, gymnasium.error.ClosedEnvironmentError):
     """The object was used after `close()`."""
 
 
-class ResetNeeded(StrettoError):
+class ResetNeeded(StrettoError, gymnasium.error.ResetNeeded):
     """The state is unknown after a failure or an interruption; only `reset()` or `close()` can go on."""
 
 

@@ -198,6 +198,17 @@ def _getter(leaf: Leaf) -> Callable[[Any], Any]:
     return itemgetter(leaf.path[0]) if len(leaf.path) == 1 else leaf.get
 
 
+def same_layout(one: spaces.Space[Any], other: spaces.Space[Any]) -> bool:
+    """Whether the values of two spaces lie in arrays alike: spaces that differ in bounds alone, as a rule."""
+    first, second = list(leaves(one)), list(leaves(other))
+    return len(first) == len(second) and all(
+        a.path == b.path
+        and type(a.space).__qualname__ == type(b.space).__qualname__
+        and (not a.fixed or (a.shape, a.dtype) == (b.shape, b.dtype))
+        for a, b in zip(first, second, strict=True)
+    )
+
+
 def same_space(one: spaces.Space[Any], other: spaces.Space[Any]) -> bool:
     """Whether two spaces are equal.
 

@@ -9,7 +9,15 @@ from gymnasium import spaces
 import stretto
 from stretto.testing import check_same
 from tests.backends import every_backend
-from tests.worlds import CountTo, Crowd, Echo, KeepsActions, makes
+from tests.worlds import CountTo, Crowd, Echo, KeepsActions, Words, makes
+
+
+class Careless(Words):
+    """A custom space whose test takes every value for a sequence."""
+
+    def contains(self, x):
+        return len(x) == 1
+
 
 # A space, what is given for two slots, and the words that the refusal must have.
 REFUSED = {
@@ -40,6 +48,7 @@ REFUSED = {
     "too long a text": (spaces.Text(3), ["abcd", "a"], "slot 0 must be in Text.*'abcd'"),
     "too few texts": (spaces.Text(3), ["a"], "one for each of 2 slots, got 1"),
     "no texts at all": (spaces.Text(3), None, "sequence of 2 values"),
+    "what the space's own test cannot look at": (Careless(), [5, ["go"]], "slot 0 must be in .*, got 5 .*TypeError"),
 }
 
 ACCEPTED = {

@@ -8,7 +8,9 @@ import gymnasium
 import minigrid  # noqa: F401  registers its worlds
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 from gymnasium.wrappers import vector as vector_wrappers
 
@@ -69,6 +71,42 @@ class KeepsStatistics(RecordEpisodeStatistics):
         if "episode" in info:
             info["episode"] = {key: info["episode"][key] for key in ("r", "l")}
         return *rest, info
+
+
+class Bounded(gymnasium.Env):
+    """A walk whose observations have bounds of their own."""
+
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, high):
+        self.observation_space = spaces.Dict(
+            {"at": spaces.Box(-high, high, (2,)), "last": spaces.Discrete(3 + int(high))}
+        )
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = self.np_random.random(2, np.float32)
+        return {"at": self.at.copy(), "last": 0}, {}
+
+    def step(self, action):
+        self.at = self.at + np.float32(action) - 1
+        return {"at": self.at.copy(), "last": action}, 1.0, self.np_random.random() < 0.1, False, {}
+
+
+@every_backend
+@pytest.mark.parametrize("custom", [False, True])
+def test_spaces_that_differ_in_their_bounds_are_put_together_in_the_same_way(custom, options):
+    makers = [lambda high=high: Bounded(high) for high in (5.0, 7.0, 7.0, 9.0)]
+    mode = "different"
+    if custom:
+        single = Bounded(99.0).observation_space
+        mode = (batch_space(single, 4), single)
+    theirs = SyncVectorEnv(makers, observation_mode=mode)
+    with contextlib.closing(theirs), stretto.make_vec(makers, observation_mode=mode, **options) as ours:
+        assert ours.observation_space == theirs.observation_space
+        assert ours.single_observation_space == theirs.single_observation_space
+        actions = sample_actions(theirs, 60)
+        play(ours, actions, 1).check_same(play(theirs, actions, 1), "ours and Gymnasium's, of different spaces")
 
 
 VECTOR_WRAPPERS = {

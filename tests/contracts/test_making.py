@@ -13,10 +13,12 @@ import time
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.envs.registration import EnvSpec
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec, VectorizeMode
+from gymnasium.vector import AutoresetMode
 
 import stretto
-from stretto.testing import check_same, play, sample_actions
+from stretto.testing import check_env, check_same, play, sample_actions
 from tests.backends import every_backend
 from tests.worlds import CountTo, Drift, Raiser, Slow, makes
 
@@ -108,6 +110,92 @@ def test_different_factories_give_different_worlds_of_equal_spaces(options):
         assert envs.step([0, 0, 0]).terminations.tolist() == [True, False, False]
 
 
+def test_a_list_of_factories_says_how_many_environments_there_are():
+    with stretto.make_vec([makes(CountTo, limit) for limit in (1, 2, 3)], backend="serial") as envs:
+        assert envs.num_envs == 3
+    with stretto.make_vec(CountTo, env_kwargs={"limit": 1}) as envs:
+        assert envs.num_envs == 1
+
+
+@every_backend
+def test_the_slot_whose_spaces_differ_is_named(options):
+    wide, narrow = makes(Bounded, 9), makes(Bounded, 3)
+    for number, makers in (
+        (1, [wide, narrow, wide, wide]),
+        (2, [wide, wide, narrow, wide]),
+        (3, [wide] * 3 + [narrow]),
+    ):
+        with pytest.raises(stretto.InvalidSpace, match=rf"3.0, .* in slot {number} and .*9.0, .* in slot 0") as refused:
+            stretto.make_vec(makers, **options)
+        assert "observation_mode='different'" in str(refused.value)
+        assert not any("slot" in note for note in getattr(refused.value, "__notes__", ()))
+
+
+# ---- as in Gymnasium ----
+
+
+def test_a_render_mode_reaches_every_environment():
+    with stretto.make_vec("CartPole-v1", 2, render_mode="rgb_array", backend="serial") as envs:
+        assert envs.render_mode == "rgb_array"
+        envs.reset(seed=0)
+        assert [frame.shape for frame in envs.render()] == [(400, 600, 3)] * 2
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [("sync", "serial"), ("async", "process with 2"), ("vector_entry_point", "vectorized, in 1 block")],
+)
+def test_a_vectorization_mode_says_how_they_run(mode, words):
+    with stretto.make_vec("CartPole-v1", 2, vectorization_mode=mode, budget=stretto.CpuBudget(2)) as envs:
+        assert words in envs.choice
+    with stretto.make_vec("CartPole-v1", 2, vectorization_mode=VectorizeMode(mode)) as envs:
+        envs.reset(seed=0)
+
+
+def test_vector_kwargs_are_arguments_of_make_vec_in_another_place():
+    given = {"autoreset_mode": "SameStep", "copy": False, "observation_mode": "different", "shared_memory": False}
+    with stretto.make_vec([makes(Bounded, 3), makes(Bounded, 9)], vector_kwargs=given, backend="process") as envs:
+        assert envs.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+        assert envs.observation_space.high.tolist() == [[3.0], [9.0]]
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_an_autoreset_mode_has_its_name_or_its_value(mode):
+    for spelled in (mode, mode.name, mode.value, mode.name.lower()):
+        with stretto.make_vec(Drift, 1, autoreset_mode=spelled, backend="serial") as envs:
+            assert envs.metadata["autoreset_mode"] is mode
+
+
+@every_backend
+def test_a_world_whose_reset_has_no_defaults_gets_both_arguments(options):
+    with stretto.make_vec(NoDefaults, 3, **options) as envs, stretto.make_vec(Drift, 3, backend="serial") as plain:
+        actions = sample_actions(plain, 40)
+        play(envs, actions, 0).check_same(play(plain, actions, 0), "a world without defaults, and one with them")
+        assert envs.map(lambda env: type(env).__name__) == ("NoDefaults",) * 3
+        envs.reset()
+
+
+def test_such_a_world_can_be_measured_and_checked():
+    assert "could not be measured" not in choice_of(NoDefaults, 2)
+    check_env(NoDefaults)
+
+
+class NoDefaults(Drift):
+    def reset(self, seed, options):
+        return super().reset(seed=seed, options=options)
+
+
+class Bounded(Drift):
+    """Observes one number, up to `high`."""
+
+    def __init__(self, high=1.0):
+        super().__init__()
+        self.observation_space = spaces.Box(-high, high, (1,), np.float32)
+
+    def see(self):
+        return np.array([self.observation_space.high[0] - 1], np.float32)
+
+
 @every_backend
 def test_a_factory_that_draws_on_its_surroundings_carries_them_along(options, monkeypatch, tmp_path):
     monkeypatch.setenv("STRETTO_TEST", "here")
@@ -148,6 +236,33 @@ BAD = {
     "no such backend": ((Drift, 2), {"backend": "gpu"}, stretto.UsageError, "backend must be 'auto', 'serial'"),
     "no such transport": ((Drift, 2), {"transport": "air"}, stretto.UsageError, "transport must be one of 'shared'"),
     "no such mode": ((Drift, 2), {"autoreset_mode": "Never"}, stretto.UsageError, "autoreset_mode must be one of"),
+    "no such vectorization mode": ((Drift, 2), {"vectorization_mode": "both"}, stretto.UsageError, "one of 'async'"),
+    "two ways to run": (
+        (Drift, 2),
+        {"vectorization_mode": "sync", "backend": "process"},
+        stretto.UsageError,
+        "'sync' means backend='serial', got backend='process' too",
+    ),
+    "two render modes": (
+        (Drift, 2),
+        {"render_mode": "human", "env_kwargs": {"render_mode": "rgb_array"}},
+        stretto.UsageError,
+        "a render mode must be given once",
+    ),
+    "no such vector_kwargs": ((Drift, 2), {"vector_kwargs": {"speed": 3}}, stretto.UsageError, "got 'speed'"),
+    "vector_kwargs without a place": (
+        (Drift, 2),
+        {"vector_kwargs": {"max_concurrency": 3}},
+        stretto.UsageError,
+        "pass workers= to make_vec",
+    ),
+    "no such observation mode": ((Drift, 2), {"observation_mode": "any"}, stretto.UsageError, "'same', 'different' or"),
+    "different shapes": (
+        ([Drift, CountTo],),
+        {"observation_mode": "different", "env_kwargs": {}, "backend": "serial"},
+        stretto.InvalidSpace,
+        "types and shapes .* in slot 1",
+    ),
     "no such checks": ((Drift, 2), {"checks": "some"}, stretto.UsageError, "checks must be one of 'first'"),
     "no such answer to a crash": ((Drift, 2), {"on_crash": "cry"}, stretto.UsageError, "on_crash must be one of"),
     "no such generators": ((Drift, 2), {"global_rng": "no"}, stretto.UsageError, "global_rng must be one of"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,6 +50,19 @@ class OneAgent(NativeWorld):
             {ONLY_AGENT: info},
             () if terminated or truncated else (ONLY_AGENT,),
         )
+
+
+class ResetDefaults(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Gives a world whose `reset(seed, options)` has no defaults both arguments, as every wrapper of Gymnasium's does."""
+
+
+def lacks_reset_defaults(env: gymnasium.Env[Any, Any]) -> bool:
+    """Whether `reset` of a world cannot be called without a seed, or without options."""
+    try:
+        takes = inspect.signature(env.reset).parameters
+    except (TypeError, ValueError):  # compiled code need not tell
+        return False
+    return any(name in takes and takes[name].default is inspect.Parameter.empty for name in ("seed", "options"))
 
 
 def ensure_generator(env: gymnasium.Env[Any, Any]) -> None:
@@ -113,8 +127,10 @@ def direct(env: gymnasium.Env[Any, Any]) -> Direct:
     """
     limit = StepLimit(env) if isinstance(env, TimeLimit) and _as_made(env) and _can_be_counted(env) else None
     inner: Any = env if limit is None else env.env  # type: ignore[attr-defined]
-    while isinstance(inner, OrderEnforcing | PassiveEnvChecker) and _as_made(inner):
-        if isinstance(inner, OrderEnforcing):
+    while isinstance(inner, OrderEnforcing | PassiveEnvChecker | ResetDefaults) and _as_made(inner):
+        if isinstance(inner, ResetDefaults):
+            idle = True
+        elif isinstance(inner, OrderEnforcing):
             idle = inner.has_reset
         else:
             idle = inner.checked_reset and inner.checked_step and getattr(inner, "checked_data_reuse", True)
@@ -136,7 +152,7 @@ def _as_made(wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> bool:
     """Whether a wrapper of Gymnasium's is no subclass, and nobody has put another step or reset into it."""
     kind = type(wrapper)
     # Not by `vars`: an object that was asked for its dictionary has slower attributes from then on.
-    return kind in (TimeLimit, OrderEnforcing, PassiveEnvChecker) and all(
+    return kind in (TimeLimit, OrderEnforcing, PassiveEnvChecker, ResetDefaults) and all(
         getattr(method, "__func__", None) is own
         for method, own in ((wrapper.step, kind.step), (wrapper.reset, kind.reset))
     )

@@ -17,7 +17,7 @@ from stretto.envs.checks import check_observation, check_scalars
 from stretto.envs.infos import SlotInfo, pack
 from stretto.envs.messages import Built, Extras, Origin, ResetSlot, SlotPlan
 from stretto.envs.slot import NEVER, Clock, GroupSettings, Maker, Slot, Started
-from stretto.errors import InvalidOutput, InvalidSpace, Place
+from stretto.errors import InvalidOutput, Place
 from stretto.spaces import SpaceLayout, same_space
 
 
@@ -104,6 +104,7 @@ class EnvGroup:
         self.slots = [
             Slot(first + i, maker, settings, self._steps, i, self._clock, self.place) for i, maker in enumerate(makers)
         ]
+        self._others: dict[int, tuple[Any, Any]] = {}
         self._entries: list[SlotInfo] = []
         self._origins: list[Origin] = []
         for slot in self.slots:
@@ -121,13 +122,11 @@ class EnvGroup:
         head = self.slots[0].env
         self.layout, self.action_layout = SpaceLayout(head.observation_space), SpaceLayout(head.action_space)
         for slot in self.slots:
-            slot.layout = self.layout
-            for name in ("observation_space", "action_space"):
-                if not same_space(getattr(slot.env, name), getattr(head, name)):
-                    raise InvalidSpace(
-                        f"all environments of a vector must have the same {name}, got {getattr(slot.env, name)} in "
-                        f"slot {slot.number} and {getattr(head, name)} in slot {self.first}; wrap them so that they agree"
-                    )
+            observed, acted = slot.env.observation_space, slot.env.action_space
+            alike = same_space(observed, head.observation_space)
+            slot.layout = self.layout if alike else SpaceLayout(observed)
+            if not alike or not same_space(acted, head.action_space):
+                self._others[slot.number] = observed, acted
 
     def describe(self) -> Built:
         env = self.slots[0].env
@@ -138,6 +137,7 @@ class EnvGroup:
             render_mode=env.render_mode,
             spec=env.spec,
             agents=getattr(env, "kinds", None),
+            others=self._others,
         )
 
     def _move_on(self, i: int, doing: str) -> None:

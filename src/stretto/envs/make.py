@@ -4,33 +4,45 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, VectorizeMode
 from gymnasium.vector import AutoresetMode
 
 from stretto.adapters.blocks import as_env
 from stretto.budget import CpuBudget, default_budget
 from stretto.core import SIMULTANEOUS, TURNS
+from stretto.envs.arguments import (
+    Wrappers,
+    autoreset_mode_of,
+    check_limits,
+    check_tasks,
+    check_whole,
+    check_words,
+    from_vector_kwargs,
+    from_vectorization_mode,
+    number_of_envs,
+    with_render_mode,
+)
 from stretto.envs.arrays import Buffers, array_shapes
 from stretto.envs.autotune import Choice, choose_backend, why_not_alike
 from stretto.envs.batched_group import VectorMaker, block_sizes
 from stretto.envs.engine import Engine, hands_over
-from stretto.envs.group_worker import Blocks, GroupFactory, Singles, Worlds
+from stretto.envs.group_worker import Blocks, Singles, Worlds
 from stretto.envs.messages import Attach, Built, Describe
 from stretto.envs.multiagent import MultiAgentVectorEnv
+from stretto.envs.observation_mode import ObservationMode, agree, check_observation_mode
 from stretto.envs.recovery import Limits, Recovery
 from stretto.envs.slot import GroupSettings
 from stretto.envs.slots import SlotState, TaskSource
 from stretto.envs.vector import VectorEnv
-from stretto.errors import FewerWorkers, InvalidLayout, InvalidSpace, ResourceError, UsageError, user_stacklevel
+from stretto.errors import FewerWorkers, InvalidLayout, ResourceError, UsageError, user_stacklevel
 from stretto.missions.makers import FactoryMaker, SpecMaker
 from stretto.missions.resolve import makers as makers_of
-from stretto.spaces import SpaceLayout, same_space
+from stretto.spaces import SpaceLayout
 from stretto.workers.arena import lay_out
 from stretto.workers.backends import MESSAGE_PROCESS, PROCESS, SERIAL, backend_named
 from stretto.workers.supervisor import Supervisor
@@ -41,7 +53,7 @@ SPIN_SECONDS = 500e-6
 
 def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name and a default here
     id_or_factory: Any,
-    num_envs: int = 1,
+    num_envs: int | None = None,
     *,
     backend: str = "auto",
     transport: str = "shared",
@@ -49,9 +61,11 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     isolate: bool = False,
     env_kwargs: dict[str, Any] | None = None,
     variants: Sequence[str] = (),
-    wrappers: Sequence[Callable[[Any], Any]] = (),
+    render_mode: str | None = None,
+    wrappers: Wrappers | None = None,
     turns: str = SIMULTANEOUS,
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    observation_mode: ObservationMode = "same",
     tasks: TaskSource | Sequence[Any] | None = None,
     episode_seeds: bool = False,
     global_rng: str = "auto",
@@ -66,24 +80,29 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     native_threads: int = 1,
     vectorized: bool | int | None = None,
     budget: CpuBudget | None = None,
+    vectorization_mode: VectorizeMode | str | None = None,
+    vector_kwargs: Mapping[str, Any] | None = None,
 ) -> VectorEnv | MultiAgentVectorEnv:
     """Run `num_envs` environments at once, and give the same answer however that is done.
 
     Args:
         id_or_factory: a registered id (also `module:Name-v0`), an `EnvSpec`, a mission as `stretto eval` takes it (a
             name, `gym:ID`, `pz:MODULE`, `file.py:NAME`), a class or a function that makes a world, or a list of
-            `num_envs` of these with equal spaces.
-        num_envs: how many environments there are.
+            these, one for each environment, with equal spaces.
+        num_envs: how many environments there are. Default: one, or as many as a list has.
         backend: `"serial"`, `"thread"`, `"process"`, or `"auto"`, which measures one environment and chooses.
         transport: how arrays travel between processes: `"shared"` memory or `"message"`.
         workers: how many step environments; the caller is one of them unless `isolate`. Default: the free cores.
         isolate: keep every environment out of the caller's process, so that each can be killed and recovered.
         env_kwargs: passed to whatever makes the worlds.
+        render_mode: passed to it too.
         variants: names of changes that a game knows, or that a function with a parameter `variants` is given.
         wrappers: applied to each environment, the first one innermost.
         turns: how a `TurnWorld` is played: `"simultaneous"` (all observe, and then all act, in order) or `"sequential"` (each
             observes after the one before has acted: a step lets one agent act in each environment).
-        autoreset_mode: when an environment whose episode is over is reset, as Gymnasium defines it.
+        autoreset_mode: when an environment whose episode is over is reset, as Gymnasium defines it; a mode or its name.
+        observation_mode: as Gymnasium defines it: `"same"` observation spaces, `"different"` ones of the same shape and
+            type, or a tuple of the spaces of a batch and of one observation.
         tasks: `(slot, episode, stream) -> task`, or a sequence to draw from; passed to each reset as
             `options={"task": task}`.
         episode_seeds: seed every episode by its own key, so that it does not depend on the one before.
@@ -104,46 +123,63 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
             number of blocks, not on that of workers. By default `backend="auto"` uses a vectorized form only if it is
             seen to give the same numbers as the plain environments.
         budget: the cores to draw on; default: those of this process.
+        vectorization_mode: as in `gymnasium.make_vec`: `"sync"` means `backend="serial"`, `"async"` means
+            `backend="process"`, and `"vector_entry_point"` means `vectorized=True`.
+        vector_kwargs: as in `gymnasium.make_vec`: another place for `copy`, `observation_mode` and `autoreset_mode`;
+            `shared_memory=False` means `transport="message"`.
 
     Returns:
         A `VectorEnv`, or a `MultiAgentVectorEnv` for PettingZoo's parallel environments and every `TurnWorld`.
     """
-    mode = _mode(autoreset_mode)
-    _check_words(transport=(transport, ("shared", "message")), on_crash=(on_crash, ("replay", "truncate", "raise")))
-    _check_words(checks=(checks, ("first", "always", "off")), global_rng=(global_rng, ("auto", "private", "shared")))
-    _check_words(turns=(turns, TURNS))
-    _check_numbers(start_timeout=start_timeout, reset_timeout=reset_timeout, step_timeout=step_timeout)
-    _check_whole(num_envs=(num_envs, 1), workers=(1 if workers is None else workers, None))
-    _check_whole(native_threads=(native_threads, 1))
-    _check_whole(max_restarts=(max_restarts, 0), replay_limit=(replay_limit, 0))
-    _check_kinds(env_kwargs, tasks)
+    backend, vectorized = from_vectorization_mode(vectorization_mode, backend, vectorized)
+    copy, observation_mode, autoreset_mode, transport = from_vector_kwargs(
+        vector_kwargs,
+        copy=copy,
+        observation_mode=observation_mode,
+        autoreset_mode=autoreset_mode,
+        transport=transport,
+    )
+    mode, num_envs = autoreset_mode_of(autoreset_mode), number_of_envs(id_or_factory, num_envs)
+    env_kwargs, wrappers = with_render_mode(env_kwargs, render_mode), tuple(wrappers or ())
+    check_observation_mode(observation_mode)
+    check_words(
+        transport=(transport, ("shared", "message")),
+        on_crash=(on_crash, ("replay", "truncate", "raise")),
+        checks=(checks, ("first", "always", "off")),
+        global_rng=(global_rng, ("auto", "private", "shared")),
+        turns=(turns, TURNS),
+    )
+    check_limits(start_timeout=start_timeout, reset_timeout=reset_timeout, step_timeout=step_timeout)
+    check_whole(
+        num_envs=(num_envs, 1),
+        workers=(1 if workers is None else workers, None),
+        native_threads=(native_threads, 1),
+        max_restarts=(max_restarts, 0),
+        replay_limit=(replay_limit, 0),
+    )
+    check_tasks(tasks)
     group = GroupSettings(mode, episode_seeds, global_rng, checks)
     worlds: Worlds
     if vectorized:
-        _check_batchable(tasks=tasks is not None, episode_seeds=episode_seeds)
+        _check_batchable(tasks=tasks, episode_seeds=episode_seeds, observation_mode=observation_mode != "same")
         worlds = _blocks(id_or_factory, num_envs, vectorized, env_kwargs, wrappers, group)
     else:
-        every: tuple[Callable[[Any], Any], ...] = (*wrappers, partial(as_env, turns=turns))
+        every: Wrappers = (*wrappers, partial(as_env, turns=turns))
         worlds = Singles(makers_of(id_or_factory, num_envs, env_kwargs, every, variants), group)
     budget = budget or default_budget()
     hint = ""
-    if vectorized is None and backend == "auto" and not wrappers and not tasks and not episode_seeds:
+    one_by_one = wrappers or tasks or episode_seeds or observation_mode != "same"
+    if vectorized is None and backend == "auto" and not one_by_one:
         worlds, hint = _consider_vectorized(worlds, id_or_factory, env_kwargs, group)
     chosen = _choose(backend, workers, worlds, budget, isolate)
     chosen = replace(chosen, reason=worlds.prefix + chosen.reason + hint)
     if transport == "message" and chosen.backend is PROCESS:
         chosen = replace(chosen, backend=MESSAGE_PROCESS)
-    traced = _debugger_attached()
-    limits = Limits(
-        start=None if traced else start_timeout,
-        reset=None if traced else reset_timeout,
-        step=None if traced else step_timeout,
-        on_crash=on_crash,
-        max_restarts=max_restarts,
-    )
-    recovery = Recovery(limits)
-    supervisor, built, chosen = _start(worlds, chosen, recovery, budget, isolate, native_threads)
+    timeouts = (None, None, None) if _debugger_attached() else (start_timeout, reset_timeout, step_timeout)
+    recovery = Recovery(Limits(*timeouts, on_crash, max_restarts))
+    supervisor, groups, chosen = _start(worlds, chosen, recovery, budget, isolate, native_threads)
     try:
+        built = agree(groups, [seat.factory.slots.start for seat in supervisor.seats], num_envs, observation_mode)
         state = _state(supervisor, recovery, built, num_envs, replay_limit, mode)
         state.set_tasks(tasks)
     except BaseException:
@@ -161,43 +197,6 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     present = VectorEnv if built.agents is None else MultiAgentVectorEnv
     copy = copy and not hands_over(supervisor, built.blocks)
     return present(engine, built, mode, copy=copy, choice=chosen.reason)
-
-
-def _mode(mode: AutoresetMode | str) -> AutoresetMode:
-    try:
-        return AutoresetMode(mode)
-    except ValueError:
-        known = ", ".join(repr(m.value) for m in AutoresetMode)
-        raise UsageError(f"autoreset_mode must be one of {known}, got {mode!r}") from None
-
-
-def _check_words(**words: tuple[str, tuple[str, ...]]) -> None:
-    for name, (value, known) in words.items():
-        if value not in known:
-            raise UsageError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
-
-
-def _check_numbers(**numbers: Any) -> None:
-    for name, value in numbers.items():
-        if value is not None and (not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0):
-            raise UsageError(f"{name} must be a number of more than 0, or None for no limit, got {value!r}")
-
-
-def _check_whole(**numbers: tuple[Any, int | None]) -> None:
-    for name, (value, least) in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-            raise InvalidLayout(f"{name} must be a whole number, got {value!r}")
-        if least is not None and value < least:
-            raise InvalidLayout(f"{name} must be at least {least}, got {value}")
-
-
-def _check_kinds(env_kwargs: Any, tasks: Any) -> None:
-    if env_kwargs is not None and not isinstance(env_kwargs, Mapping):
-        raise UsageError(f"env_kwargs must be a mapping from names to values, got {env_kwargs!r}")
-    if tasks is not None and not callable(tasks) and (not isinstance(tasks, Sequence) or not tasks):
-        raise UsageError(
-            f"tasks must be a function (slot, episode, stream) -> task, or a sequence with some, got {tasks!r}"
-        )
 
 
 def _choose(backend: str, workers: int | None, worlds: Worlds, budget: CpuBudget, isolate: bool) -> Choice:
@@ -235,7 +234,7 @@ def _start(
     budget: CpuBudget,
     isolate: bool,
     native_threads: int,
-) -> tuple[Supervisor, Built, Choice]:
+) -> tuple[Supervisor, list[Built], Choice]:
     """Start the workers; with fewer than chosen if the machine does not allow as many."""
     workers, lack = chosen.workers, ""
     limit = recovery.limits.start
@@ -256,12 +255,11 @@ def _start(
             for seat in sorted(supervisor.seats, key=lambda seat: seat.inline):  # others build while the caller does
                 supervisor.start(seat)
             built: list[Built] = supervisor.tell(lambda _: Describe(), "building", limit)
-            _check_equal(built, shares)
             if workers != chosen.workers:
                 reason = f"{chosen.backend} with {workers} workers, because {chosen.workers} cannot be had: {lack}"
                 warnings.warn(FewerWorkers(reason), stacklevel=user_stacklevel())
                 chosen = Choice(chosen.backend, workers, reason)
-            return supervisor, built[0], chosen
+            return supervisor, built, chosen
         except ResourceError as error:
             started = sum(seat.worker is not None for seat in supervisor.seats)
             supervisor.close()
@@ -279,11 +277,11 @@ def _blocks(
     num_envs: int,
     vectorized: bool | int,
     env_kwargs: Mapping[str, Any] | None,
-    wrappers: Sequence[Callable[[Any], Any]],
+    wrappers: Wrappers,
     group: GroupSettings,
 ) -> Blocks:
     """Return the worlds of a vectorized form, in blocks."""
-    _check_whole(vectorized=(int(vectorized), 1))
+    check_whole(vectorized=(int(vectorized), 1))
     if vectorized is not True and vectorized > num_envs:
         raise InvalidLayout(
             f"vectorized must be at most the number of environments, {num_envs}, got {vectorized} blocks"
@@ -298,7 +296,7 @@ def _blocks(
     return Blocks(maker, block_sizes(num_envs, None if vectorized is True else vectorized), group)
 
 
-def _check_batchable(**given: bool) -> None:
+def _check_batchable(**given: Any) -> None:
     for name, is_given in given.items():
         if is_given:
             raise UsageError(
@@ -319,16 +317,6 @@ def _consider_vectorized(
     if differs is None:
         return blocks, ""
     return worlds, f"; {spec.id!r} has a vectorized form, used only if asked for (vectorized=True), because {differs}"
-
-
-def _check_equal(built: Sequence[Built], shares: Sequence[GroupFactory]) -> None:
-    for one, share in zip(built, shares, strict=True):
-        for name in ("observation_space", "action_space"):
-            if not same_space(getattr(one, name), getattr(built[0], name)):
-                raise InvalidSpace(
-                    f"all environments of a vector must have the same {name}, got {getattr(one, name)} in slot "
-                    f"{share.slots.start} and {getattr(built[0], name)} in slot 0; wrap them so that they agree"
-                )
 
 
 def _state(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,9 @@ class Describe:
 class Built:
     """A group's worlds exist: what they have in common, and the agents where there are several.
 
-    Worlds that are batched already lie in so many `blocks`, and can only be reset and stepped together.
+    `others` are the spaces of those slots whose spaces are not those of the group's first: of its observations and of its
+    actions. Worlds that are batched already lie in so many `blocks`, and can only be reset and stepped together. Where the
+    space of a batch is no matter of course, `observation_batch` is that space.
     """
 
     observation_space: spaces.Space[Any]
@@ -34,6 +36,8 @@ class Built:
     spec: EnvSpec | None
     agents: Any = None
     blocks: int = 0
+    others: Mapping[int, tuple[spaces.Space[Any], spaces.Space[Any]]] = field(default_factory=dict)
+    observation_batch: spaces.Space[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

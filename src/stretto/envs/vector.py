@@ -67,7 +67,7 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         self.render_mode = built.render_mode
         self.single_observation_space = built.observation_space
         self.single_action_space = built.action_space
-        self.observation_space = batch_space(built.observation_space, self.num_envs)
+        self.observation_space = built.observation_batch or batch_space(built.observation_space, self.num_envs)
         self.action_space = batch_space(built.action_space, self.num_envs)
         self._gate = ActionGate(engine.state.actions)
         self._copiers = copiers(engine.state.buffers.observations[0])
