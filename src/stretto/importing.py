@@ -73,15 +73,24 @@ def parameters_of(function: Callable[..., Any]) -> list[str] | None:
     return [one.name for one in parameters if one.kind in {one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY}]
 
 
-def check_parameters(function: Callable[..., Any], given: Iterable[str], what: str, also: Iterable[str] = ()) -> None:
-    """Refuse names that a function or class has no parameter for; those in `also` are for somebody else.
+def check_parameters(
+    function: Callable[..., Any],
+    given: Iterable[str],
+    what: str,
+    *,
+    also: Iterable[str] = (),
+    without: Iterable[str] = (),
+) -> None:
+    """Refuse names that a function or class has no parameter for; `what` is how its user calls it.
 
-    `what` is how its user calls it.
+    Names in `also` are for somebody else. Parameters in `without` are not for its user to give.
     """
-    there, others = parameters_of(function), set(also)
-    unknown = [] if there is None else [name for name in given if name not in there and name not in others]
-    if unknown:
+    there = parameters_of(function)
+    if there is None:
+        return
+    free, others = [name for name in there if name not in without], set(also)
+    if unknown := [name for name in given if name not in free and name not in others]:
         raise UsageError(
             f"arguments must be parameters of what they are for, got {', '.join(unknown)} for {what}, "
-            f"which takes {', '.join(there or ()) or 'none'}{near(unknown[0], there or ())}"
+            f"which takes {', '.join(free) or 'none'}{near(unknown[0], free)}"
         )

@@ -195,8 +195,8 @@ def test_a_module_and_a_class_are_imported_when_loaded_and_not_before():
         ("tests.policies.test_spec:Sun", "got 'Sun', which tests.policies.test_spec does not have; did you mean .*Sum"),
         ("tests.policies.test_spec:WORLD", "got 'tests.policies.test_spec:WORLD', an object of WorldSpec"),
         ("tests.policies.test_spec:Nothing", "a class without any"),
-        ("class=tests.policies.test_spec:Sum,kw.begin=1", r"got {'begin': 1} .*it takes \(start=0\)"),
-        ("class=tests.policies.test_spec:Team,kw.begin=1", r"got {'begin': 1} .*it takes \(world, factor=1\)"),
+        ("class=tests.policies.test_spec:Sum,kw.begin=1", r"got begin for .*Sum,kw.begin=1, which takes start"),
+        ("class=tests.policies.test_spec:Team,kw.begin=1", r"got begin for .*, which takes factor$"),
     ],
 )
 def test_what_cannot_be_loaded_is_refused_with_the_reason(text, message):
@@ -206,6 +206,47 @@ def test_what_cannot_be_loaded_is_refused_with_the_reason(text, message):
 
 class Nothing:
     pass
+
+
+class Blind(DuckTeam):
+    def __init__(self):
+        pass
+
+
+class Mistaken(DuckTeam):
+    def __init__(self, size=3, *, depth=2):
+        self.size = size
+
+
+class Annotated(DuckTeam):
+    def __init__(self, depth: int = 2, spec: WorldSpec = None):
+        super().__init__(spec)
+
+
+class Passing(Team):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
+def test_a_class_with_no_parameter_for_the_world_is_refused_with_the_right_signature():
+    for kind, signature in ((Blind, "self, world"), (Mistaken, "self, world, size=3, depth=2")):
+        with pytest.raises(
+            UsageError, match=rf"which {kind.__name__} does not have; write def __init__\({signature}\)"
+        ):
+            load_policy(PolicySpec.of(kind), WORLD)
+    assert load_policy(PolicySpec.of(Annotated), WORLD).agents == WORLD.agents
+    assert load_policy(PolicySpec("passing", Passing, {"factor": 4}), WORLD).factor == 4
+
+
+def test_arguments_of_a_function_are_checked_too():
+    with pytest.raises(UsageError, match=r"got time for triple, which takes times; did you mean times"):
+        load_policy(PolicySpec("triple", triple, {"time": 2}), WORLD)
+
+
+def test_a_policy_is_labelled_by_the_name_that_it_is_given():
+    spec = parse_policy("class=random,name=base line,proportion=2")
+    assert (spec.name, spec.target) == ("base line", parse_policy("random").target)
+    assert parse_policy("noop,name=still").name == "still"
 
 
 def test_a_package_that_the_policy_itself_misses_is_not_mistaken_for_the_policy(tmp_path, imports):

@@ -39,7 +39,7 @@ def reproduce(plan: Plan, limits: TimeLimits, mission: Mission, entry: Entry, ep
         return f"in Python: {_call(mission, entry, episode, given)}"
     words = ["stretto", "eval", *mission.source.words()]
     for spec in entry.specs:
-        words += ["-p", spec.name]
+        words += ["-p", spec.text]
     for name, value in {**given, "only": episode}.items():
         words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
     return shlex.join(words)
@@ -50,9 +50,9 @@ def _milliseconds(seconds: float | None) -> float | None:
 
 
 def _has_words(spec: PolicySpec) -> bool:
-    """Whether its name, on a command line, means just this policy."""
+    """Whether its text, on a command line, means just this policy."""
     try:
-        named = parse_policy(spec.name)
+        named = parse_policy(spec.text)
     except UsageError:
         return False
     return replace(named, device=spec.device, deterministic=spec.deterministic) == spec
@@ -70,7 +70,7 @@ def _call(mission: Mission, entry: Entry, episode: int, given: Mapping[str, Any]
 def _in_python(spec: PolicySpec) -> str:
     """Return what stands for a policy in a program; in angle brackets what has to be looked up there."""
     if _has_words(spec):
-        return repr(spec.name)
+        return repr(spec.text)
     if isinstance(spec.target, str) or not spec.name.isidentifier():
         return f"<policy {spec.name}>"
     plain = replace(spec, device=None, deterministic=False)

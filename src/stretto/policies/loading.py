@@ -14,7 +14,7 @@ import numpy as np
 
 from stretto.core import Action, AgentId, AgentPolicy, MultiAgentPolicy, Observation, WorldSpec
 from stretto.errors import UsageError
-from stretto.importing import imported
+from stretto.importing import check_parameters, imported, parameters_of
 from stretto.policies.spec import PolicyKind, PolicySpec, kind_of, with_arguments
 from stretto.policies.torch_settings import ask_for_determinism
 
@@ -24,9 +24,9 @@ __calls_user_code__ = True
 def load_policy(spec: PolicySpec, world: WorldSpec) -> MultiAgentPolicy:
     """Import and build a policy for `world`; code that chooses for one agent alone is wrapped.
 
-    A class with `agent_policy` is built with the world and the kwargs. One with `step` or `__call__` is built with the
-    kwargs for every agent and episode, and given `world` and `agent` if its constructor has arguments of these names.
-    So is the spec's `device`, to both.
+    A class with `agent_policy` is built with the world, as its parameter `world`, and the kwargs. One with `step` or
+    `__call__` is built with the kwargs for every agent and episode, and given `world` and `agent` if its constructor has
+    parameters of these names. Both are given the spec's `device` in this way.
     """
     if spec.deterministic:
         ask_for_determinism()  # before any of its code runs
@@ -47,9 +47,36 @@ def load_policy(spec: PolicySpec, world: WorldSpec) -> MultiAgentPolicy:
 
 
 def _load_team(found: Any, spec: PolicySpec, world: WorldSpec) -> MultiAgentPolicy:
+    named = _world_parameter(found)
     arguments = {**_offered(found, device=spec.device), **spec.kwargs}
-    _check_arguments(found, spec, (world,), arguments)
-    return cast(MultiAgentPolicy, _with_data(found(world, **arguments), spec))
+    check_parameters(found, spec.kwargs, spec.name, without=(named or "",))
+    args, arguments = ((world,), arguments) if named is None else ((), {named: world, **arguments})
+    _check_arguments(found, spec, args, arguments)
+    return cast(MultiAgentPolicy, _with_data(found(*args, **arguments), spec))
+
+
+def _world_parameter(found: Any) -> str | None:
+    """Return the name of the parameter that is given the world; `None` if the first one is, whatever it is called.
+
+    That is one called `world` or annotated as a `WorldSpec`. A first one of another name could mean anything.
+    """
+    parameters = inspect.signature(found).parameters.values()
+    for one in parameters:
+        if one.name == "world" or _annotated(one.annotation):
+            return None if one.kind is one.POSITIONAL_ONLY else one.name
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return "world"
+    if any(one.kind is one.VAR_POSITIONAL for one in parameters):
+        return None
+    others = [one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in parameters]
+    raise UsageError(
+        f"a policy with agent_policy is given the world as its parameter 'world', which {found.__name__} does not have; "
+        f"write def __init__(self, {', '.join(['world', *others])})"
+    )
+
+
+def _annotated(annotation: Any) -> bool:
+    return annotation is WorldSpec or (isinstance(annotation, str) and annotation.rpartition(".")[2] == "WorldSpec")
 
 
 def _load_agents(found: Any, spec: PolicySpec, world: WorldSpec) -> MultiAgentPolicy:
@@ -60,11 +87,13 @@ def _load_agents(found: Any, spec: PolicySpec, world: WorldSpec) -> MultiAgentPo
         made = _with_data(found(**{**arguments, "agent": agent} if takes_agent else arguments), spec)
         return made if hasattr(made, "step") else _Calling(made)
 
+    check_parameters(found, spec.kwargs, spec.name)
     _check_arguments(found, spec, (), arguments)
     return _Separate(world, make)
 
 
 def _load_function(found: Any, spec: PolicySpec, world: WorldSpec) -> MultiAgentPolicy:
+    check_parameters(found, spec.kwargs, spec.name, without=(parameters_of(found) or ("",))[:1])
     # A partial has no reset: one agent's new episode is no reason to reset what all agents share.
     function = functools.partial(_with_data(found, spec), **spec.kwargs)
     return _Separate(world, lambda agent: _Calling(function))
@@ -83,31 +112,16 @@ def _with_data(made: Any, spec: PolicySpec) -> Any:
 
 
 def _check_arguments(found: Any, spec: PolicySpec, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Refuse to build a policy without arguments that it needs."""
     signature = inspect.signature(found)
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        if missing := _missing(signature, args, kwargs):
-            raise UsageError(
-                f"a policy needs all arguments of its constructor that have no default, got no {', '.join(missing)} for "
-                f"{spec.name!r}; {with_arguments(spec, missing)}"
-            ) from None
+    given = signature.bind_partial(*args, **kwargs).arguments
+    needed = (one for one in signature.parameters.values() if one.kind in {one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY})
+    missing = [one.name for one in needed if one.default is one.empty and one.name not in given]
+    if missing:
         raise UsageError(
-            f"kw. settings must be arguments of the policy, got {dict(spec.kwargs)} for {spec.name!r} ({error}); "
-            f"it takes {signature}"
-        ) from None
-
-
-def _missing(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
-    """Return the arguments that nobody gave, if nothing else is wrong."""
-    try:
-        given = signature.bind_partial(*args, **kwargs).arguments
-    except TypeError:
-        return []
-    by_name = (
-        one for one in signature.parameters.values() if one.kind in {one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY}
-    )
-    return [one.name for one in by_name if one.default is one.empty and one.name not in given]
+            f"a policy needs all arguments of its constructor that have no default, got no {', '.join(missing)} for "
+            f"{spec.name!r}; {with_arguments(spec, missing)}"
+        )
 
 
 class _Separate(MultiAgentPolicy):

@@ -10,7 +10,7 @@ from stretto.registry import Known, first_line, installed, known, near_or_all
 
 ENTRY_POINT_GROUP = "stretto.policies"
 
-FORMS = "a known name, pkg.module:Class or file.py:Class, and settings behind it: NAME,data=FILE,proportion=N,kw.x=1"
+FORMS = "a known name, pkg.module:Class or file.py:Class, perhaps with settings: NAME,name=LABEL,data=FILE,kw.x=1"
 """What a user can write for a policy."""
 
 _BUILTIN = {

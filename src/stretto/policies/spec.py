@@ -17,16 +17,17 @@ from stretto.settings import parse_settings
 STRATEGIES = ("sequential", "threads", "processes", "batched", "adaptive")
 DEFAULT_STRATEGY = "adaptive"
 
-_KEYS = ("data", "proportion", "strategy")
+_KEYS = ("name", "data", "proportion", "strategy")
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySpec:
     """Which policy, and how to build it; small, and the same in every process.
 
-    `name` is what the user wrote, and labels results. `target` is `module:Class`, `/absolute/file.py:Class`, or the
-    class or callable itself. `proportion` is the policy's share of the agents in a mix. `device` is given to a policy
-    whose constructor takes one, and `deterministic` is asked of torch in every process that loads it.
+    `name` labels results: what the user wrote, or what `name=` in it says. `target` is `module:Class`,
+    `/absolute/file.py:Class`, or the class or callable itself. `proportion` is the policy's share of the agents in a mix.
+    `device` is given to a policy whose constructor takes one, and `deterministic` is asked of torch in every process that
+    loads it. `text` is what the user wrote for it on a command line, if that was anything.
     """
 
     name: str
@@ -37,6 +38,7 @@ class PolicySpec:
     strategy: str | None = None
     device: str | None = None
     deterministic: bool = False
+    text: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.proportion) and self.proportion > 0):
@@ -98,7 +100,7 @@ def with_arguments(spec: PolicySpec, missing: Sequence[str]) -> str:
     """Say how to give a policy arguments that it lacks."""
     settings = "".join(f",kw.{name}=..." for name in missing)
     if isinstance(spec.target, str):
-        return f"write {spec.name}{settings}"
+        return f"write {spec.text or spec.target}{settings}"
     return f"write 'class=file.py:{getattr(spec.target, '__name__', 'Class')}{settings}', or give them defaults"
 
 
@@ -116,12 +118,13 @@ def parse_policy(text: str, *, allow_import: bool = True) -> PolicySpec:
     except ValueError:
         raise UsageError(f"proportion must be a number above 0, got {values['proportion']!r} in {label!r}") from None
     spec = PolicySpec(
-        label,
+        values.get("name", label),
         _target(settings.name, allow_import),
         settings.kwargs,
         _absolute(values["data"]) if "data" in values else None,
         proportion,
         values.get("strategy"),
+        text=label,
     )
     if spec.data is not None:
         _check_exists(spec.data, "data")
