@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import stretto
-from stretto.workers import watchdog
+from stretto.workers import inline
 from tests.faults.worlds import TOLD, Schedule, Scheduled, doze
 from tests.worlds import CountTo, Drift
 
@@ -155,9 +155,9 @@ def told(monkeypatch):
         shown(*args)
         TOLD.set()
 
-    shown = watchdog._dump
-    monkeypatch.setattr(watchdog, "_dump", dump)
-    monkeypatch.setattr(watchdog, "_LOOK_SECONDS", 0.02)
+    shown = inline._dump
+    monkeypatch.setattr(inline, "_dump", dump)
+    monkeypatch.setattr(inline, "_LOOK_SECONDS", 0.02)
     return TOLD
 
 

@@ -1,11 +1,13 @@
-"""Arena: a stretch of memory without a name that the caller owns and its workers see, and arrays laid out in it."""
+"""Arena: memory without a name that the caller owns and its workers see, arrays in it, and what the system refuses."""
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +15,6 @@ import numpy as np
 import psutil
 
 from stretto.errors import ResourceError
-from stretto.workers.resources import resources
 
 ALIGNMENT = 64  # a cache line: two fields never share one
 
@@ -114,3 +115,23 @@ def reserve(fd: int, size: int) -> None:
             os.posix_fallocate(fd, 0, size)
         else:
             os.ftruncate(fd, size)
+
+
+_SHORTAGES = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS}  # descriptors
+    | {errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EFBIG, errno.EDQUOT}  # processes and memory
+)
+
+
+@contextmanager
+def resources(what: str) -> Iterator[None]:
+    """Turn a lack of descriptors, processes or memory in the body into a `ResourceError`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _SHORTAGES:
+            raise
+        raise ResourceError(
+            f"{what} would take more descriptors, processes or memory than the system allows ({os.strerror(error.errno)}); "
+            f"use fewer workers or environments, or raise the limit (see `ulimit -a`)"
+        ) from None

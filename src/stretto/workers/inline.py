@@ -1,8 +1,17 @@
-"""A worker that is the caller itself: requests are served when the caller says `work()`."""
+"""A worker that is the caller itself: requests are served when the caller says `work()`.
+
+Such a worker cannot be ended. A thread looks at it instead, and shows the stack of code that runs past its limit; a
+request pays nothing for that but a word around its work.
+"""
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable
 
 from stretto.workers.arena import Arena
 from stretto.workers.base import Factory, Port, Start, Worker
@@ -10,9 +19,14 @@ from stretto.workers.control import DONE, NO_BELL, RING, private_words
 from stretto.workers.mail import LocalMail
 from stretto.workers.serving import Host
 
+_LOOK_SECONDS = 0.25
+
 
 class InlineWorker(Worker):
-    """Runs its service in the caller's thread. It cannot die apart from the caller, nor be killed."""
+    """Runs its service in the caller's thread. It cannot die apart from the caller, nor be killed.
+
+    `working` is the thread that is at work for it, 0 if there is none.
+    """
 
     def __init__(self, index: int, capacity: int, arena: Arena, factory: Factory) -> None:
         super().__init__(index, private_words(capacity), LocalMail(), NO_BELL)
@@ -20,8 +34,8 @@ class InlineWorker(Worker):
         self.port.interruptible = True
         self._host = Host(self.port)
         self._answered = 0
-        self.working = False
-        self.ended = threading.Event()
+        self.working = 0
+        self._ended = threading.Event()
         self.send(Start(factory))
 
     def signal(self, code: int) -> int:
@@ -30,10 +44,10 @@ class InlineWorker(Worker):
         return self.made
 
     def do(self, code: int) -> object:
-        """Do what a signal says now, with nothing else requested, and return what it has to tell; a failure goes by mail."""
+        """Do what a signal says now, with nothing else requested, and return the answer; a failure goes by mail."""
         self.made = self._answered = number = self.made + 1
         host, self.port.serving = self._host, number
-        self.working = True
+        self.working = threading.get_ident()
         try:
             assert host.service is not None
             return host.service.signal(code)
@@ -42,11 +56,11 @@ class InlineWorker(Worker):
             return None
         finally:
             self.words[DONE] = number
-            self.working = False
+            self.working = 0
 
     def work(self) -> None:
         host, words = self._host, self.words
-        self.working = True
+        self.working = threading.get_ident()
         try:
             while self._answered < self.made:
                 self._answered += 1
@@ -54,7 +68,7 @@ class InlineWorker(Worker):
         finally:
             # One that was interrupted counts as answered, or whoever waits for it would wait for ever.
             words[DONE] = self._answered
-            self.working = False
+            self.working = 0
 
     def work_once(self) -> bool:
         """Serve the oldest request; return whether there was one."""
@@ -71,8 +85,13 @@ class InlineWorker(Worker):
         """Drop what was requested and not done yet."""
         self._answered = self.words[DONE] = self.made
 
+    def watch(self, limit: Callable[[], float | None], remedy: str) -> None:
+        """From now to its end, write its stack to stderr, once, if it does not move for so many seconds (`None`: never)."""
+        arguments = weakref.ref(self), self._ended, limit, remedy
+        threading.Thread(target=_look_until_its_end, args=arguments, name="stretto-watchdog", daemon=True).start()
+
     def kill(self) -> None:
-        self.ended.set()
+        self._ended.set()
 
     def close(self, timeout: float) -> None:
         self.kill()
@@ -80,3 +99,27 @@ class InlineWorker(Worker):
             self.forget_requests()
         self.stop()
         self.work()
+
+
+def _look_until_its_end(
+    reference: weakref.ref[InlineWorker], ended: threading.Event, limit: Callable[[], float | None], remedy: str
+) -> None:
+    seen, since, shown = (0, 0, 0), 0.0, False
+    while not ended.wait(_LOOK_SECONDS) and (worker := reference()) is not None:
+        now, seconds = time.monotonic(), limit()
+        if worker.progress != seen or not worker.working:
+            seen, since, shown = worker.progress, now, False
+        elif seconds is not None and now - since > seconds and not shown:
+            shown = True
+            _dump(worker, seconds, remedy)
+        del worker  # or this thread would keep it, and the memory that it shares, until it looks again
+
+
+def _dump(worker: InlineWorker, limit: float, remedy: str) -> None:
+    frame = sys._current_frames().get(worker.working)  # noqa: SLF001  there is no public way
+    text = "(unknown)\n" if frame is None else "".join(traceback.format_stack(frame))
+    sys.stderr.write(
+        f"stretto: no answer for {limit:g} s {worker.port.place()}; it runs in the caller's process and cannot be ended "
+        f"({remedy} would allow that). Its Python stack is:\n{text}"
+    )
+    sys.stderr.flush()

@@ -15,12 +15,11 @@ from typing import Any
 import psutil
 
 from stretto.errors import UsageError
-from stretto.workers.arena import Arena, anonymous_file, reserve
+from stretto.workers.arena import Arena, anonymous_file, reserve, resources
 from stretto.workers.base import Factory, Start, Worker
 from stretto.workers.control import MAIL, MESSAGE, Bell, control_bytes
 from stretto.workers.launcher import EXIT_MARK, STACK_SIGNAL, Descriptors, kill_group, launcher
 from stretto.workers.mail import CallerMail, dump
-from stretto.workers.resources import resources
 from stretto.workers.surroundings import Surroundings
 
 _KILL_SECONDS = 5.0

@@ -13,8 +13,7 @@ from typing import Any, Self
 from stretto import trace
 from stretto.budget import NativeThreads
 from stretto.errors import StrettoError, WorkerDied
-from stretto.workers import watchdog
-from stretto.workers.arena import Arena
+from stretto.workers.arena import Arena, resources
 from stretto.workers.base import Backend, Factory, Output, Worker
 from stretto.workers.control import Bell
 from stretto.workers.inline import InlineWorker
@@ -22,7 +21,6 @@ from stretto.workers.lockstep import Lockstep
 from stretto.workers.lost_workers import Recovery, TellWhoAsked, loss
 from stretto.workers.output import deliver_all
 from stretto.workers.requests import Issue, Request, Seat, answered_enough, count_finished, not_again, sender
-from stretto.workers.resources import resources
 from stretto.workers.waiting import Waiter
 
 BUSY_SECONDS = 1.0
@@ -91,7 +89,7 @@ class Supervisor:
             worker = self.backend.start(*where, seat.factory, **settings)
         seat.take(worker, self._clock.now())
         if isinstance(worker, InlineWorker):
-            watchdog.watch(worker, seat.present_limit, self.recovery.remedy)
+            worker.watch(seat.present_limit, self.recovery.remedy)
         else:
             self._waiter.watch(worker)
         self._note_remote()

@@ -11,11 +11,10 @@ from typing import Any
 
 from stretto.errors import ResourceError
 from stretto.seeding import take_turn_from, waits_for_turn
-from stretto.workers.arena import Arena
+from stretto.workers.arena import Arena, resources
 from stretto.workers.base import Factory, Port, Start, Worker
 from stretto.workers.control import Bell, private_words
 from stretto.workers.mail import Disconnected, LocalMail
-from stretto.workers.resources import resources
 from stretto.workers.serving import Abandoned, serve
 from stretto.workers.waiting import wait_for_requests
 
