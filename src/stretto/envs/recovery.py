@@ -112,17 +112,22 @@ class Recovery:
         if lost_because is None:
             seat.outputs.clear()  # what it will do again it will say again
         supervisor.release_outputs(seat)
-        supervisor.restart(seat, self._setup(seat, lost_because), asked)
-
-    def _setup(self, seat: Seat, lost_because: str | None) -> list[Request]:
-        state = self.state
-        if self._attach is None or state is None:
-            return []
-        restore = Restore(state.plans(seat.factory.slots, lost_because))
-        return [
-            Request(seat, sender(self._attach), "attaching", self.limits.start, setup=True),
-            Request(seat, sender(restore), "replaying", self.limits.step, state.restored, setup=True),
-        ]
+        state, setup = self.state, []
+        if self._attach is not None and state is not None:
+            restore = sender(Restore(state.plans(seat.factory.slots, lost_because)))
+            setup = [
+                Request(seat, sender(self._attach), "attaching", self.limits.start, setup=True),
+                Request(seat, restore, "replaying", self.limits.step, state.restored, setup=True),
+            ]
+        seat.requests.clear()
+        try:
+            supervisor.start(seat)
+        except StrettoError as error:
+            seat.requests.extend(asked)
+            supervisor.give_up(seat, error)
+            return
+        for request in (*setup, *asked):
+            supervisor.issue(request)
 
     # ---- what an engine asks for ----
 

@@ -1,4 +1,4 @@
-"""Requests: what is asked of workers; and their seats: who works where, and what each was asked, has sent, and when."""
+"""Requests, what is asked of workers; their seats, who was asked what and has sent what; and what becomes of lost ones."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stretto import trace
 from stretto.errors import Place
 from stretto.workers.base import Failure, Output, Reply, Spans, Worker
 from stretto.workers.control import DONE
 from stretto.workers.mail import Unreadable
+
+if TYPE_CHECKING:
+    from stretto.workers.supervisor import Supervisor
 
 Issue = Callable[[Worker], int]
 """Makes a request of a worker and returns its number."""
@@ -164,6 +167,44 @@ class Seat:
             return self.requests[0].limit_seconds
         except IndexError:
             return self.usual_limit
+
+
+class Recovery(Protocol):
+    """What becomes of a seat whose worker is lost; `remedy` is how code that hangs in the caller could be ended."""
+
+    remedy: str
+
+    def place(self, seat: Seat, doing: str) -> Place:
+        """Say where a seat's worker is."""
+
+    def started(self, seat: Seat) -> None:
+        """Take note of a worker that was started just now."""
+
+    def lost(self, supervisor: Supervisor, seat: Seat, hung_after: float | None) -> None:
+        """Do something about a worker that died, or was silent for `hung_after` seconds."""
+
+    def revive(self, supervisor: Supervisor, seat: Seat) -> None:
+        """Start a worker in a seat that has none, unless its error is what requests are to get."""
+
+
+class TellWhoAsked:
+    """The simplest recovery: whoever asked a worker that is lost is told so, and the next request starts a new one."""
+
+    remedy = "a worker process"
+
+    def place(self, seat: Seat, doing: str) -> Place:
+        return Place(doing, worker=seat.index)
+
+    def started(self, seat: Seat) -> None:
+        pass
+
+    def lost(self, supervisor: Supervisor, seat: Seat, hung_after: float | None) -> None:
+        error = supervisor.end(seat, hung_after)
+        if error is not None:
+            supervisor.give_up(seat, error, lost=True)
+
+    def revive(self, supervisor: Supervisor, seat: Seat) -> None:
+        supervisor.start(seat)
 
 
 def sender(message: object, *, by_value: bool = True) -> Issue:

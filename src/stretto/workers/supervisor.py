@@ -12,15 +12,25 @@ from typing import Any, Self
 
 from stretto import trace
 from stretto.budget import NativeThreads
-from stretto.errors import StrettoError, WorkerDied
+from stretto.errors import StrettoError, WorkerDied, WorldHung
 from stretto.workers.arena import Arena, resources
 from stretto.workers.base import Backend, Factory, Output, Worker
 from stretto.workers.control import Bell
 from stretto.workers.inline import InlineWorker
-from stretto.workers.lockstep import Lockstep
-from stretto.workers.lost_workers import Recovery, TellWhoAsked, loss
+from stretto.workers.lockstep import UNSETTLED, signal_idle
 from stretto.workers.output import deliver_all
-from stretto.workers.requests import Issue, Request, Seat, answered_enough, count_finished, not_again, sender
+from stretto.workers.requests import (
+    Issue,
+    Recovery,
+    Request,
+    Seat,
+    TellWhoAsked,
+    answered_enough,
+    count_finished,
+    not_again,
+    sender,
+    signaller,
+)
 from stretto.workers.waiting import Waiter
 
 BUSY_SECONDS = 1.0
@@ -28,8 +38,6 @@ BUSY_SECONDS = 1.0
 
 EXIT_SECONDS = 1.0
 """How long a worker that has closed its service may take to be gone."""
-
-CLOSING = "closing"
 
 
 class Supervisor:
@@ -52,7 +60,6 @@ class Supervisor:
     ) -> None:
         self.backend, self.recovery = backend, recovery or TellWhoAsked()
         self.seats: list[Seat] = []
-        self.remote: list[Worker] = []
         self._spin_seconds = spin_seconds if backend.shares_memory else 0.0
         self._native_threads, self._start_seconds = native_threads, start_seconds
         with resources("a group of workers"):
@@ -62,10 +69,9 @@ class Supervisor:
         self._waiter = Waiter(self._bell, self._spin_seconds if spins else 0.0, self._clock)
         self._native = NativeThreads(native_threads)
         self._outputs: list[Output] = []  # those to be shown next
-        self.signal_all = Lockstep(self, self._native, self._spin_seconds).signal_all
         self._owner = os.getpid()
-        self._letting_go = False
-        self._closed = False
+        self._traced = False  # the workers were told to trace, and not yet to stop
+        self._letting_go = self._closed = False
 
     # ---- seats ----
 
@@ -81,36 +87,24 @@ class Supervisor:
     def start(self, seat: Seat) -> None:
         """Start a worker in a seat that has none."""
         if seat.inline:
-            worker: Worker = InlineWorker(seat.index, seat.capacity, self.arena, seat.factory)
+            worker: Worker
+            worker = inline = InlineWorker(seat.index, seat.capacity, self.arena, seat.factory)
+            inline.watch(seat.present_limit, self.recovery.remedy)
         else:
             assert self.backend.start is not None
             where = seat.index, seat.capacity, self.arena, self._bell
             settings = {"spin_seconds": self._spin_seconds, "native_threads": self._native_threads}
             worker = self.backend.start(*where, seat.factory, **settings)
-        seat.take(worker, self._clock.now())
-        if isinstance(worker, InlineWorker):
-            worker.watch(seat.present_limit, self.recovery.remedy)
-        else:
             self._waiter.watch(worker)
-        self._note_remote()
+        seat.take(worker, self._clock.now())
         self.recovery.started(seat)
         # The worker's constructor has sent `Start`, which is its request number 1.
         seat.requests.appendleft(Request(seat, not_again, "building", self._start_seconds, number=1, setup=True))
 
-    def restart(self, seat: Seat, setup: Sequence[Request], asked: Sequence[Request]) -> None:
-        """Start a worker anew, make the requests that set it up, and ask again what was asked."""
-        seat.requests.clear()
-        try:
-            self.start(seat)
-        except StrettoError as error:
-            seat.requests.extend(asked)
-            self.give_up(seat, error)
-            return
-        for request in (*setup, *asked):
-            self._issue(request)
-
-    def _note_remote(self) -> None:
-        self.remote = [seat.worker for seat in self.seats if seat.worker is not None and not seat.inline]
+    @property
+    def remote(self) -> list[Worker]:
+        """The workers that are not the caller."""
+        return [seat.worker for seat in self.seats if seat.worker is not None and not seat.inline]
 
     @property
     def pids(self) -> list[int]:
@@ -139,14 +133,14 @@ class Supervisor:
         if seat.worker is None and fresh:
             self.recovery.revive(self, seat)
         if seat.worker is None:
-            place = self.recovery.place(seat, doing)
-            died = WorkerDied(f"worker {seat.index} died before it was asked", place)
+            died = WorkerDied(f"worker {seat.index} died before it was asked", self.recovery.place(seat, doing))
             request.fail(seat.error or died, lost=seat.error is None)
             return request
-        self._issue(request)
+        self.issue(request)
         return request
 
-    def _issue(self, request: Request) -> None:
+    def issue(self, request: Request) -> None:
+        """Make a request of the worker that its seat has now."""
         seat = request.seat
         worker = seat.worker
         assert worker is not None
@@ -164,7 +158,19 @@ class Supervisor:
         requests = [self.ask(seat, sender(one), doing, limit_seconds) for seat, one in messages if one is not None]
         return self.settle(requests)
 
-    def record(self, seat: Seat, issue: Issue, doing: str, limit_seconds: float | None) -> Request:
+    def signal_all(self, code: int, doing: str, limit_seconds: float | None) -> list[Any] | None:
+        """Let every worker do what a signal says; return their answers in order, `None` if there are none."""
+        seats = self.seats
+        workers = [seat.worker for seat in seats if seat.worker is not None and not seat.requests]
+        if len(workers) < len(seats) or trace.active is not None or self._traced:
+            self._traced = trace.active is not None
+            return self.settle([self.ask(seat, signaller(code), doing, limit_seconds) for seat in seats])
+        answers = signal_idle(seats, workers, code, self._native, self._spin_seconds)
+        if answers is UNSETTLED:
+            return self.settle([self._record(seat, signaller(code), doing, limit_seconds) for seat in seats])
+        return answers
+
+    def _record(self, seat: Seat, issue: Issue, doing: str, limit_seconds: float | None) -> Request:
         """Make the record of the last request of a seat's worker, which was made without one."""
         assert seat.worker is not None
         request = Request(seat, issue, doing, limit_seconds, number=seat.worker.made)
@@ -175,11 +181,7 @@ class Supervisor:
     # ---- waiting ----
 
     def settle(self, requests: Sequence[Request]) -> list[Any]:
-        """Wait until all requests are answered, and return the answers.
-
-        Raises:
-            The first failure, in the order of the requests.
-        """
+        """Wait until all requests are answered; return the answers, or raise the first failure in their order."""
         self.wait(requests)
         for request in requests:
             if request.error is not None:
@@ -224,9 +226,6 @@ class Supervisor:
             self._advance(seat)
             if not worker.alive() and seat.worker is worker:
                 self._lose(seat)
-        self._end_those_that_hang()
-
-    def _end_those_that_hang(self) -> None:
         now = self._clock.now()
         for seat in self.seats:
             if seat.hangs(now):
@@ -267,22 +266,18 @@ class Supervisor:
     def _lose(self, seat: Seat, hung_after: float | None = None) -> None:
         """See to a worker that died or hangs."""
         try:
-            if self._letting_go:
-                self._let_go(seat, hung_after)
-            else:
+            if not self._letting_go:
                 self.recovery.lost(self, seat, hung_after)
+                return
+            # Nobody needs its answers: only one that hangs while it closes is told of, and asking for a stack takes long.
+            closing = bool(seat.requests) and seat.requests[0].issue is Worker.stop
+            error = self.end(seat, hung_after, wants_stack=closing)
+            if seat.worker is not None:
+                self.give_up(seat, error if closing and hung_after is not None else None)
         except BaseException as error:
             place = self.recovery.place(seat, "being replaced")
             self.give_up(seat, WorkerDied(f"the replacement of worker {seat.index} was cut short by {error!r}", place))
             raise
-
-    def _let_go(self, seat: Seat, hung_after: float | None) -> None:
-        """Give up a worker whose answers nobody needs; only one that hangs while it closes is told of."""
-        closing = bool(seat.requests) and seat.requests[0].doing == CLOSING
-        # Asking for a stack takes up to half a second, and nobody is told of a request that is let go.
-        error = self.end(seat, hung_after, wants_stack=closing)
-        if seat.worker is not None:
-            self.give_up(seat, error if closing and hung_after is not None else None)
 
     def end(self, seat: Seat, hung_after: float | None, *, wants_stack: bool = True) -> StrettoError | None:
         """End a worker, take in what it had still said, and return what to tell; `None` if that was that it cannot start."""
@@ -294,7 +289,11 @@ class Supervisor:
         self._advance(seat)
         if seat.worker is None:
             return None
-        return loss(seat, place, ended, hung_after, stack)
+        if hung_after is not None:
+            shown = stack.rstrip() or "(unknown)"
+            return WorldHung(f"no answer for {hung_after:g} s {place}; its Python stack was:\n{shown}", place, stack)
+        often = f"{seat.restarts + 1} times in a row, the last time " if seat.restarts else ""
+        return WorkerDied(f"worker {seat.index} died {often}{place}: {ended}", place, seat.restarts, ended)
 
     def give_up(self, seat: Seat, error: BaseException | None, *, lost: bool = False) -> None:
         """Let a seat be without a worker: nothing that was asked of it will be answered.
@@ -319,7 +318,6 @@ class Supervisor:
             self._waiter.forget(seat.worker)
             seat.worker.kill()
             seat.worker = None
-        self._note_remote()
 
     def abandon(self, seat: Seat) -> None:
         """End a worker at once; what it was asked is never answered."""
@@ -351,7 +349,7 @@ class Supervisor:
             if worker is None or not worker.alive():
                 self.give_up(seat, None)
             elif worker.done < worker.made and not seat.requests:  # `signal_all` was interrupted
-                self.record(seat, not_again, "stepping", seat.usual_limit)
+                self._record(seat, not_again, "stepping", seat.usual_limit)
 
     def close(self, limit_seconds: float | None = 1.0) -> BaseException | None:
         """End all workers, each within the limit, and give everything back; may be called twice, and by a finalizer.
@@ -383,7 +381,7 @@ class Supervisor:
             for request in [request for seat in self.seats for request in seat.requests]:
                 request.until, request.seat.since = now + BUSY_SECONDS, now
             live = [seat for seat in self.seats if seat.worker is not None]
-            stops = [self.ask(seat, Worker.stop, CLOSING, limit_seconds) for seat in live]
+            stops = [self.ask(seat, Worker.stop, "closing", limit_seconds) for seat in live]
             try:
                 self.wait(stops)
             finally:
