@@ -1,4 +1,7 @@
-"""PettingZoo's parallel environments: observations by agent, and in one block for policies that batch."""
+"""PettingZoo's parallel environments: observations by agent, and in one block for policies that batch.
+
+Needs a package of such environments: pip install 'stretto[pettingzoo]' mpe2
+"""
 
 import numpy as np
 from mpe2 import simple_spread_v3

@@ -46,7 +46,7 @@ every_backend = pytest.mark.parametrize(
 @every_backend
 @pytest.mark.parametrize("make", [make_cartpole, make_pendulum, make_lake, make_walk, make_hopper])
 def test_every_step_is_that_of_a_dummy_vec_env(make, options):
-    dummy, ours = DummyVecEnv([make] * 3), sb3_vec_env(make, 3, **options)
+    dummy, ours = DummyVecEnv([make] * 3), sb3_vec_env(make, 3, monitor=False, **options)
     try:
         assert ours.observation_space == dummy.observation_space
         assert ours.action_space == dummy.action_space
@@ -129,7 +129,7 @@ class closing:  # noqa: N801  reads like contextlib's, but returns the environme
 
 @every_backend
 def test_options_are_for_the_next_reset_alone_and_each_environment_may_have_its_own(options):
-    with closing(sb3_vec_env(make_walk, 3, **options)) as envs:
+    with closing(sb3_vec_env(make_walk, 3, monitor=False, **options)) as envs:  # SB3's wrappers hide reset_infos
         envs.seed(0)
         envs.set_options([{"start": 1}, {}, {"start": 2}])
         envs.reset()
@@ -143,7 +143,7 @@ def test_options_are_for_the_next_reset_alone_and_each_environment_may_have_its_
 
 
 def test_seeds_are_used_once():
-    with closing(sb3_vec_env(make_walk, 2, backend="serial")) as envs:
+    with closing(sb3_vec_env(make_walk, 2, backend="serial", monitor=False)) as envs:
         assert envs.seed(7) == [7, 8]
         envs.reset()
         assert [info["seeded"] for info in envs.reset_infos] == [True, True]
@@ -246,7 +246,7 @@ def test_without_a_render_mode_images_are_refused_with_a_warning():
 def test_the_vec_wrappers_of_sb3_see_what_they_see_on_a_dummy_vec_env(options):
     makers = [make_cartpole] * 2
     dummy = VecFrameStack(VecNormalize(VecMonitor(DummyVecEnv(makers))), 2)
-    ours = VecFrameStack(VecNormalize(VecMonitor(sb3_vec_env(make_cartpole, 2, **options))), 2)
+    ours = VecFrameStack(VecNormalize(sb3_vec_env(make_cartpole, 2, **options)), 2)
     try:
         ours.seed(3), dummy.seed(3)
         assert_same(ours.reset(), dummy.reset())
@@ -268,11 +268,11 @@ def test_the_vec_wrappers_of_sb3_see_what_they_see_on_a_dummy_vec_env(options):
 @pytest.mark.parametrize("algorithm", [PPO, A2C])
 def test_an_algorithm_learns_on_it(algorithm):
     with closing(sb3_vec_env("CartPole-v1", 8, backend="process", workers=2)) as envs:
-        model = algorithm("MlpPolicy", VecMonitor(envs), n_steps=32, seed=0, device="cpu")
+        model = algorithm("MlpPolicy", envs, n_steps=32, seed=0, device="cpu")
         before = [parameter.detach().clone() for parameter in model.policy.parameters()]
         model.learn(8 * 32 * 3)
         assert model.num_timesteps >= 8 * 32 * 3
-        assert len(model.ep_info_buffer) > 0
+        assert len(model.ep_info_buffer) > 0  # from which SB3 computes its ep_rew_mean
         after = list(model.policy.parameters())
         assert any(not np.array_equal(a.detach(), b) for a, b in zip(after, before, strict=True))
 
@@ -291,7 +291,7 @@ def test_ppo_learns_the_same_on_it_as_on_a_dummy_vec_env():
 def test_a_policy_can_be_evaluated_on_it():
     with closing(sb3_vec_env("CartPole-v1", 2, backend="serial")) as envs:
         model = PPO("MlpPolicy", envs, n_steps=16, batch_size=32, device="cpu")
-        mean, _ = evaluate_policy(model, VecMonitor(envs), n_eval_episodes=4)
+        mean, _ = evaluate_policy(model, envs, n_eval_episodes=4)
         assert mean > 0
 
 

@@ -140,7 +140,7 @@ def _until_it_fails(moments: Iterator[Moment]) -> Iterator[Moment]:
 def check_films() -> None:
     """Refuse to film where that cannot be done."""
     if importlib.util.find_spec("PIL") is None:
-        raise UsageError("films need Pillow; pip install 'stretto[report]'")
+        raise UsageError("films need Pillow; pip install 'stretto[video]'")
 
 
 def film(moments: Iterator[Moment], path: Path) -> Path:

@@ -1,12 +1,9 @@
 """Our vector environment as a Stable-Baselines3 `VecEnv`.
 
-    from stable_baselines3 import PPO
-    from stable_baselines3.common.vec_env import VecMonitor
-    from stretto.interop.sb3 import sb3_vec_env
+from stable_baselines3 import PPO
+from stretto.interop.sb3 import sb3_vec_env
 
-    PPO("MlpPolicy", VecMonitor(sb3_vec_env("CartPole-v1", 64))).learn(100_000)
-
-Wrap the whole in `VecMonitor` rather than each environment in `Monitor`: the workers then need not import torch.
+PPO("MlpPolicy", sb3_vec_env("CartPole-v1", 64)).learn(100_000)
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from stretto.interop.env_attributes import has_attribute, is_wrapped, read_attri
 from stretto.spaces import Array
 
 try:
-    from stable_baselines3.common.vec_env import VecEnv
+    from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 except ImportError as error:
     raise ImportError("stretto.interop.sb3 needs Stable-Baselines3: pip install 'stretto[sb3]'") from error
 
@@ -37,12 +34,17 @@ Indices = int | Iterable[int] | None
 _UNCHANGING = {int, float, bool, str, type(None), np.float64, np.float32, np.int64, np.bool_}
 
 
-def sb3_vec_env(id_or_factory: Any, num_envs: int = 1, **options: Any) -> StrettoVecEnv:
-    """Make environments and present them to Stable-Baselines3; `options` are those of `stretto.make_vec`."""
+def sb3_vec_env(id_or_factory: Any, num_envs: int | None = None, *, monitor: bool = True, **options: Any) -> VecEnv:
+    """Make environments and present them to Stable-Baselines3; `options` are those of `stretto.make_vec`.
+
+    `monitor` counts rewards and lengths of episodes, so that learners show `ep_rew_mean`, as with `make_vec_env` of
+    Stable-Baselines3. One `VecMonitor` does it for all environments, so that workers need not import torch.
+    """
     options.setdefault("autoreset_mode", AutoresetMode.SAME_STEP)
     envs = make_vec(id_or_factory, num_envs, **options)
     try:
-        return StrettoVecEnv(envs)
+        presented = StrettoVecEnv(envs)
+        return VecMonitor(presented) if monitor else presented
     except BaseException:
         envs.close()
         raise

@@ -42,4 +42,10 @@ def read_entries(path: Path) -> list[dict[str, Any]]:
             raise UsageError(
                 f"no key of a mission in {path} is called {strange[0]!r}{near_or_all(strange[0], _IN_FILES)}"
             )
+        if not isinstance(one.get("name", ""), str | int):
+            raise UsageError(f"name in {path} must be a text, got {one['name']!r}; write name: small")
+        if not isinstance(one.get("env_kwargs", {}), dict):
+            raise UsageError(
+                f"env_kwargs in {path} must be a mapping from names to values, got {one['env_kwargs']!r}; write {{size: 3}}"
+            )
     return entries

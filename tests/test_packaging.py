@@ -1,0 +1,39 @@
+"""What is installed, and what is said about it, is what there is."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SOURCES = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+IMPORTED_AS = {"pyyaml": "yaml", "pillow": "PIL", "stable-baselines3": "stable_baselines3"}
+FOR_WORLDS = {"mujoco", "imageio"}
+"""Gymnasium imports these, for worlds of its own."""
+
+
+def packages(requirements):
+    return [re.match(r"[\w-]+", requirement)[0] for requirement in requirements]
+
+
+EXTRAS = {
+    name: packages(wanted) for name, wanted in PROJECT["optional-dependencies"].items() if name not in ("all", "dev")
+}
+
+
+@pytest.mark.parametrize("package", [*packages(PROJECT["dependencies"]), *sum(EXTRAS.values(), [])])
+def test_what_is_installed_with_stretto_is_imported_somewhere(package):
+    name = IMPORTED_AS.get(package, package)
+    assert package in FOR_WORLDS or re.search(rf"^\s*(import|from) {name}\b", SOURCES, re.MULTILINE)
+
+
+def test_extras_that_messages_name_exist():
+    assert set(re.findall(r"stretto\[(\w+)\]", SOURCES)) <= set(EXTRAS)
+
+
+def test_files_that_the_documentation_names_exist():
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for link in re.findall(r"\]\((?!http|#)([^)#]+)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name} names {link}"
