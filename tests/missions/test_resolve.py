@@ -71,6 +71,8 @@ def test_code_that_a_file_names_is_only_run_if_that_is_allowed_or_if_it_is_not_a
             "{mission: foundry_1, coggs: 3}",
             r"no key of a mission in missions.yaml is called 'coggs'; did you mean cogs",
         ),
+        ("{mission: foundry_1, env_kwargs: 7}", "env_kwargs .* must be a mapping from names to values, got 7"),
+        ("{mission: foundry_1, name: [a]}", r"name .* must be a text, got \['a'\]"),
         ("{mission: foundry_1, variants: rich}", r"must be a list of names, got 'rich'; write \[rich\]"),
         ("{mission: foundry_*, name: mine}", "must be for one mission, got 'mine' for 'foundry_\\*'"),
         (

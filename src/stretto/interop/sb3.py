@@ -1,10 +1,4 @@
-"""Our vector environment as a Stable-Baselines3 `VecEnv`.
-
-from stable_baselines3 import PPO
-from stretto.interop.sb3 import sb3_vec_env
-
-PPO("MlpPolicy", sb3_vec_env("CartPole-v1", 64)).learn(100_000)
-"""
+"""Our vector environment as a Stable-Baselines3 `VecEnv`: `PPO("MlpPolicy", sb3_vec_env("CartPole-v1", 64))`."""
 
 from __future__ import annotations
 
