@@ -8,9 +8,11 @@ import gymnasium
 import numpy as np
 import pytest
 
+import stretto
 from stretto import UsageError
-from stretto.bench import BACKENDS, PLAIN_LOOP, PlainLoop, race
+from stretto.bench import BACKENDS, PLAIN_LOOP, PlainLoop, _MultiAgentVector, race
 from stretto.budget import CpuBudget
+from stretto.missions.resolve import makers
 
 
 @pytest.mark.parametrize("world", ["CartPole-v1", "Pendulum-v1", "Blackjack-v1"])
@@ -62,3 +64,16 @@ def test_a_race_of_any_callable_is_named_after_it():
         return gymnasium.make("CartPole-v1")
 
     assert race(pole, 1, seconds=0.02, backends=("serial",)).world == "pole"
+
+
+def test_worlds_with_several_agents_take_the_same_steps_in_the_plain_loop_and_in_ours():
+    made = makers("foundry_1", 3, {"max_steps": 5})
+    plain = PlainLoop(made)
+    batches = plain.action_batches(4)
+    with stretto.make_vec(made, 3, backend="serial", copy=False) as envs:
+        ours = _MultiAgentVector(envs, batches)
+        for batch in batches * 5:
+            assert ours.step(batch) == plain.step(batch)
+            np.testing.assert_array_equal(envs.alive.blocks[0], plain.observations[1])
+    plain.close()
+    assert race("foundry_1", 2, seconds=0.01, backends=("serial",), variants=["sprint"]).rows[1].steps_per_second > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
@@ -12,14 +12,16 @@ from typing import Any, Protocol
 import numpy as np
 from gymnasium.vector.utils import batch_space, iterate
 
-from stretto.adapters.blocks import as_env
+from stretto.adapters.blocks import AgentKind, as_env
 from stretto.budget import CpuBudget, default_budget
+from stretto.core import AgentId
 from stretto.envs.make import make_vec
+from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.slot import Maker
 from stretto.envs.vector import VectorEnv
 from stretto.errors import InvalidLayout, UsageError
 from stretto.missions.resolve import makers as makers_of
-from stretto.spaces import Array, SpaceLayout
+from stretto.spaces import Array, SpaceLayout, map_space
 
 PLAIN_LOOP = "plain loop"
 BACKENDS = ("serial", "thread", "process", "auto")
@@ -62,18 +64,20 @@ class Contestant(Protocol):
         """Step all worlds and return how many real steps that were: one that only resets is none."""
 
 
-def race(
+def race(  # noqa: PLR0913  every choice has a name and a default here
     world: Any,
     num_envs: int = 64,
     *,
     seconds: float = 1.5,
+    env_kwargs: Mapping[str, Any] | None = None,
+    variants: Sequence[str] = (),
     backends: Sequence[str] = BACKENDS,
     budget: CpuBudget | None = None,
     on_progress: Callable[[float], None] = lambda _: None,
 ) -> RaceResult:
     """Let a plain loop and `backends` step the same worlds, each for `seconds`, in interleaved rounds.
 
-    `world` is what `make_vec` takes; `on_progress` hears which share of the race is over.
+    `world`, `env_kwargs` and `variants` are what `make_vec` takes; `on_progress` hears which share of the race is over.
     """
     if num_envs < 1:
         raise InvalidLayout(f"num_envs must be at least 1, got {num_envs}; 64 is a good start")
@@ -81,22 +85,37 @@ def race(
         raise UsageError(f"seconds must be more than 0, got {seconds}; 1.5 is a good start")
     cores = (budget or default_budget()).total
     with ExitStack() as stack:
-        plain = PlainLoop(makers_of(world, num_envs, None, ()))
+        made = makers_of(world, num_envs, env_kwargs, variants=variants)
+        plain = PlainLoop(made)
         stack.callback(plain.close)
         runners: dict[str, Contestant] = {PLAIN_LOOP: plain}
         choices = {PLAIN_LOOP: "a list of environments, stepped one after the other in this process"}
+        batches = plain.action_batches(_ACTION_BATCHES)
         for backend in backends:
             # They take turns, so each may have all cores: none draws on what the others were given.
-            envs = make_vec(world, num_envs, backend=backend, copy=False, budget=CpuBudget(cores))
+            envs = make_vec(
+                world,
+                num_envs,
+                env_kwargs=env_kwargs,
+                variants=variants,
+                backend=backend,
+                copy=False,
+                budget=CpuBudget(cores),
+            )
             stack.callback(envs.close)
-            if not isinstance(envs, VectorEnv):
-                raise UsageError(f"a race needs worlds with one agent, got {world!r}, which has several")
-            runners[backend], choices[backend] = _Vector(envs), envs.choice
-        batches = plain.action_batches(_ACTION_BATCHES)
+            runners[backend] = _Vector(envs) if isinstance(envs, VectorEnv) else _MultiAgentVector(envs, batches)
+            choices[backend] = envs.choice
         rates = _run(runners, batches, seconds, on_progress)
     rows = tuple(_row(name, rates, cores, choices[name]) for name in runners)
-    name = world if isinstance(world, str) else getattr(world, "id", None) or getattr(world, "__name__", repr(world))
-    return RaceResult(str(name), num_envs, cores, 1 / rows[0].steps_per_second, rows)
+    return RaceResult(_name(world), num_envs, cores, 1 / rows[0].steps_per_second, rows)
+
+
+def _name(world: Any) -> str:
+    """Return what a world is called in a table."""
+    if isinstance(world, str):
+        return world
+    names = (getattr(world, name, None) for name in ("name", "id", "__name__"))
+    return str(next((name for name in names if name), repr(world)))
 
 
 def _run(
@@ -143,12 +162,37 @@ class _Vector:
         return real
 
 
+class _MultiAgentVector:
+    """One of our vector environments with several agents; an episode is over when nobody can act any more."""
+
+    def __init__(self, envs: MultiAgentVectorEnv, batches: Sequence[Any]) -> None:
+        self._envs, self._over = envs, 0
+        self._actions = {id(batch): _by_agent(envs.kinds, batch) for batch in batches}
+        envs.reset(seed=0)
+
+    def step(self, actions: Any) -> int:
+        self._envs.step(self._actions[id(actions)])
+        real = self._envs.num_envs - self._over
+        self._over = int(np.count_nonzero(~self._envs.mask.blocks[0].any(axis=1)))
+        return real
+
+
+def _by_agent(kinds: Sequence[AgentKind], blocks: tuple[Any, ...]) -> dict[AgentId, Any]:
+    """Return actions that lie in one block a kind, `(num_envs, agents, ...)`, by agent."""
+    return {
+        agent: map_space(lambda _, part, j=j: part[:, j], kind.action_space, block)
+        for kind, block in zip(kinds, blocks, strict=True)
+        for j, agent in enumerate(kind.agents)
+    }
+
+
 class PlainLoop:
     """What one would write without a library: a list of environments, stepped in turn into a batch of observations.
 
     Written to be fast: methods are looked up once, flags are cleared in bulk and written only where an episode ends.
     (Actions as Python numbers are slower: Gymnasium's spaces turn them back.) An environment is reset in the step after
-    its episode's end. Each batch is written over the one before. The first one is seeded with `seed`, the next with one more.
+    its episode's end. Agents of a world with several lie in blocks, as in our vector environments. Each batch is written
+    over the one before. The first one is seeded with `seed`, the next with one more.
     """
 
     def __init__(self, makers: Sequence[Maker], seed: int = 0) -> None:

@@ -31,7 +31,7 @@ def run(*arguments: str, columns: int = 80) -> subprocess.CompletedProcess[str]:
 
 def test_the_table_fits_and_says_what_auto_chose_and_progress_is_one_line_on_stderr():
     done = run("bench", "CartPole-v1", "-n", "4", "--seconds", "0.1", columns=60)
-    assert (done.returncode, done.stderr) == (0, "measuring 4 x CartPole-v1\n")
+    assert (done.returncode, done.stderr) == (0, "measuring 4 x gym:CartPole-v1\n")
     lines = done.stdout.splitlines()
     assert max(map(len, lines)) <= 60
     assert all(any(name in line for line in lines) for name in ROWS)
@@ -50,9 +50,9 @@ def test_json_is_all_that_stdout_has_and_in_a_terminal_a_bar_shows_the_progress(
         (world,) = json.loads(process.stdout.read())["worlds"]
     os.close(ours)
     assert process.returncode == 0
-    assert b"measuring 2 x CartPole-v1" in shown
+    assert b"measuring 2 x gym:CartPole-v1" in shown
     assert b"\x1b[" in shown
-    assert (world["world"], world["num_envs"]) == ("CartPole-v1", 2)
+    assert (world["world"], world["num_envs"]) == ("gym:CartPole-v1", 2)
     assert [row["name"] for row in world["rows"]] == ROWS
     assert world["rows"][0]["ratio"] == 1.0
     assert all(row["steps_per_second"] > 0 and row["choice"] for row in world["rows"])
@@ -87,7 +87,6 @@ def _read_all(fd: int) -> bytes:
         (["bench", "--format", "xml"], ["'xml'", "table", "json", "stretto bench --help"]),
         (["bench", "--format", "yaml"], ["'yaml'", "table", "json", "stretto bench --help"]),
         (["bench", "--fast"], ["--fast", "stretto bench --help"]),
-        (["bench", "CartPole-v1", "Acrobot-v1"], ["Acrobot-v1", "stretto bench --help"]),
         (["banch"], ["banch", "stretto --help"]),
     ],
 )
@@ -152,3 +151,11 @@ def test_without_a_command_the_help_is_shown(capsys):
 def test_importing_stretto_imports_nothing_that_only_the_command_line_needs():
     code = "import sys, stretto; print([n for n in ('typer', 'rich', 'stretto.cli') if n in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+
+
+def test_files_and_missions_are_measured_as_ids_are(tmp_path, monkeypatch, capsys):
+    (tmp_path / "poles.py").write_text("from gymnasium.envs.classic_control import CartPoleEnv as Pole\n")
+    monkeypatch.chdir(tmp_path)
+    words = ["bench", "poles.py:Pole", "-m", "pointgoal", "-n", "1", "--seconds", "0.02", "--format", "json"]
+    assert main(words) == 0
+    assert [world["world"] for world in json.loads(capsys.readouterr().out)["worlds"]] == ["poles.py:Pole", "pointgoal"]

@@ -16,16 +16,21 @@ from rich.table import Table
 from stretto.bench import RaceResult, race
 from stretto.cli import options
 from stretto.cli.text import screen_width
+from stretto.missions.resolve import find_missions
 
 DEMONSTRATION = ("CartPole-v1", "Acrobot-v1")
 """A light step and one that takes a few times as long; both come with Gymnasium."""
 
 
-def bench_command(
-    env_id: Annotated[
-        str | None,
-        typer.Argument(metavar="ENV_ID", help="A Gymnasium id, or module:Name-v0. Default: a short demonstration."),
+def bench_command(  # noqa: PLR0913, PLR0917  one parameter an option
+    world: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="WORLD", help="Gymnasium ids, or missions as for -m. Default: a short demonstration."),
     ] = None,
+    mission: options.Missions = None,
+    variant: options.Variants = None,
+    cogs: options.Cogs = None,
+    map_seed: options.MapSeed = None,
     num_envs: Annotated[int, options.whole("-n", "--num-envs", help="How many environments are stepped at once.")] = 64,
     seconds: Annotated[
         float, options.number("--seconds", metavar="SECONDS", help="How long each row of the table is measured.")
@@ -37,9 +42,10 @@ def bench_command(
     It also says which of them `auto` chooses, and why.
     """
     results = []
-    for world in DEMONSTRATION if env_id is None else (env_id,):
-        with _progress(f"{num_envs} x {world}") as advance:
-            results.append(race(world, num_envs, seconds=seconds, on_progress=advance))
+    names = [*(world or ()), *(mission or ())] or DEMONSTRATION
+    for one in find_missions(names, variants=variant or (), cogs=cogs, map_seed=map_seed):
+        with _progress(f"{num_envs} x {one.name}") as advance:
+            results.append(race(one, num_envs, seconds=seconds, on_progress=advance))
         if output == "table":
             _print_table(results[-1])
     if output == "json":

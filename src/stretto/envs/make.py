@@ -59,7 +59,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     transport: str = "shared",
     workers: int | None = None,
     isolate: bool = False,
-    env_kwargs: dict[str, Any] | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
     variants: Sequence[str] = (),
     render_mode: str | None = None,
     wrappers: Wrappers | None = None,

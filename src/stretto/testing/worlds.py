@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -20,17 +20,25 @@ from stretto.testing.values import ContractBroken
 _SEEDED = "draw only from self.np_random, which super().reset(seed=seed) seeds, or from the global generators"
 
 
-def check_env(id_or_factory: Any, *, steps: int = 100, seed: int = 0, **env_kwargs: Any) -> list[str]:
+def check_env(
+    id_or_factory: Any,
+    *,
+    steps: int = 100,
+    seed: int = 0,
+    env_kwargs: Mapping[str, Any] | None = None,
+    variants: Sequence[str] = (),
+) -> list[str]:
     """Check that a world repeats itself, also elsewhere and after a kill; return what was found to hold.
 
-    Three things are looked at, with the same random actions for `steps` steps: whether two instances, and one
-    instance used twice, go the same way from the same seed; whether the world goes the same way in a process of its
-    own; and whether a run whose process is killed again and again is the same as an undisturbed one.
+    The world is given as to `make_vec`. Three things are looked at, with the same random actions for `steps` steps:
+    whether two instances, and one instance used twice, go the same way from the same seed; whether the world goes the
+    same way in a process of its own; and whether a run whose process is killed again and again is the same as an
+    undisturbed one.
 
     Raises:
         ContractBroken: with a plain sentence for each thing that does not hold, and where the two runs part.
     """
-    make = makers(id_or_factory, 1, env_kwargs, ())[0]
+    (make,) = makers(id_or_factory, 1, env_kwargs, variants=variants)
     held: list[str] = []
     broken: list[str] = []
     for check in (_repeats_itself, _repeats_elsewhere, _survives_kills):
