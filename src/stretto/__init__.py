@@ -39,6 +39,9 @@ from stretto.seeding import SeedTree
 if TYPE_CHECKING:
     from stretto.evaluation.evaluate import evaluate
     from stretto.evaluation.report import Report
+    from stretto.evaluation.verify import verify
+    from stretto.missions.mission import Mission
+    from stretto.policies.spec import PolicySpec
 
 __version__ = "0.1.0"
 
@@ -55,6 +58,7 @@ __all__ = [
     "InvalidSpace",
     "LateImport",
     "LauncherFailed",
+    "Mission",
     "MultiAgentPolicy",
     "MultiAgentReady",
     "MultiAgentStep",
@@ -64,6 +68,7 @@ __all__ = [
     "PolicyFailed",
     "PolicyLost",
     "PolicyOverdue",
+    "PolicySpec",
     "ReadyResult",
     "Report",
     "ResetNeeded",
@@ -84,9 +89,16 @@ __all__ = [
     "WorldSpec",
     "evaluate",
     "make_vec",
+    "verify",
 ]
 
-_LATER = {"Report": "stretto.evaluation.report", "evaluate": "stretto.evaluation.evaluate"}
+_LATER = {
+    "Mission": "stretto.missions.mission",
+    "PolicySpec": "stretto.policies.spec",
+    "Report": "stretto.evaluation.report",
+    "evaluate": "stretto.evaluation.evaluate",
+    "verify": "stretto.evaluation.verify",
+}
 
 
 def __dir__() -> list[str]:

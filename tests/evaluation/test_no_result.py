@@ -12,7 +12,7 @@ from stretto.evaluation.evaluate import evaluate
 from stretto.evaluation.plan import Plan, entries_of
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.report import Report
-from stretto.evaluation.verify import Way, verify
+from stretto.evaluation.verify import Way, verify_plan
 from stretto.missions.mission import Mission
 
 
@@ -80,7 +80,7 @@ def test_a_record_with_a_reward_that_is_no_number_is_written_as_json_and_read_ag
 def test_two_runs_with_the_same_reward_that_is_no_number_are_the_same():
     ways = [Way(0, "sequential"), Way(0, "batched")]
     plan = Plan((Mission("Unbounded", Unbounded),), entries_of(["noop"], mix=False), 3, 0)
-    assert verify(plan, ways).differences == ()
+    assert verify_plan(plan, ways).differences == ()
 
 
 class Slamming(Counting):

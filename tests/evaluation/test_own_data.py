@@ -15,7 +15,7 @@ from gymnasium import spaces
 from stretto.core import own_copy
 from stretto.evaluation.evaluate import evaluate
 from stretto.evaluation.plan import Plan, entries_of
-from stretto.evaluation.verify import Way, verify
+from stretto.evaluation.verify import Way, verify_plan
 from stretto.evaluation.video import watch_episode
 from stretto.missions.mission import Mission
 
@@ -138,9 +138,9 @@ def test_an_episode_that_is_watched_is_the_one_that_was_counted(expected):
             assert sum(moment.rewards[agent] for moment in moments) == record["rewards"][agent]
 
 
-def test_what_a_policy_does_to_its_own_data_is_no_difference_to_verify():
+def test_what_a_policy_does_to_its_own_data_is_no_difference_to_verify_plan():
     ways = [Way(0, "sequential"), Way(1, "processes")]
-    verdict = verify(plan_of(Mission("Thrifty", Thrifty), POLICIES, 2), ways)
+    verdict = verify_plan(plan_of(Mission("Thrifty", Thrifty), POLICIES, 2), ways)
     assert verdict.differences == ()
     assert verdict.steps == 2 * 6 * len(POLICIES)
 
@@ -162,7 +162,7 @@ class Inconstant(Thrifty):
 
 def test_verify_names_the_step_in_which_a_world_that_uses_its_arrays_again_differs():
     ways = [Way(0, "sequential"), Way(0, "sequential")]
-    (told,) = verify(plan_of(Mission("Inconstant", Inconstant), [Remembers], 1), ways).differences
+    (told,) = verify_plan(plan_of(Mission("Inconstant", Inconstant), [Remembers], 1), ways).differences
     assert "episode 0, step 1: agent a sees something else" in told
 
 

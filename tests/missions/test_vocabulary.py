@@ -112,5 +112,8 @@ def test_what_stands_for_several_missions_is_no_single_world():
         makers("foundry_*", 2)
 
 
-def test_check_env_takes_missions():
-    assert check_env("gym:CartPole-v1", steps=5)
+def test_check_env_and_verify_take_missions():
+    assert check_env("poles.py:Pole", steps=5, env_kwargs={"length": 2.0})
+    with pytest.raises(stretto.UsageError, match="got cog for foundry_1"):
+        stretto.verify("foundry_1", "random", env_kwargs={"cog": 3})
+    assert stretto.verify("pointgoal", ["random", "noop"], episodes=1, steps=2).same

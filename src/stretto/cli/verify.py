@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,10 +11,8 @@ from stretto.cli import options
 from stretto.cli.options import DONE, FAILED
 from stretto.cli.text import filled
 from stretto.core import SIMULTANEOUS
-from stretto.evaluation.plan import Plan, entries_of
 from stretto.evaluation.verify import verify
 from stretto.missions.resolve import find_missions
-from stretto.policies.spec import parse_policy
 
 
 def verify_command(  # noqa: PLR0913, PLR0917  one parameter an option
@@ -35,9 +33,8 @@ def verify_command(  # noqa: PLR0913, PLR0917  one parameter an option
     The same episodes are played in several ways, and compared bit by bit.
     """
     missions = find_missions(mission, cogs=cogs, variants=variant or (), map_seed=map_seed, allow_import=allow_import)
-    entries = entries_of([parse_policy(text) for text in policy], mix=mix)
-    plan = Plan(tuple(missions), entries, episodes, seed, steps, turns)
-    verdict = verify(plan, on_way=lambda way: print(f"playing: {way}", file=sys.stderr))
+    asked: dict[str, Any] = {"episodes": episodes, "steps": steps, "seed": seed, "mix": mix, "turns": turns}
+    verdict = verify(missions, policy, **asked, on_way=lambda way: print(f"playing: {way}", file=sys.stderr))
     for difference in verdict.differences:
         print(filled(f"different: {difference}"))
     ways, played = len(verdict.ways), verdict.episodes

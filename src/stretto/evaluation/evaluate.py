@@ -22,7 +22,7 @@ from stretto.evaluation.scheduler import Scheduler
 from stretto.evaluation.statistics import Failed
 from stretto.evaluation.tracing import trace_path, traced
 from stretto.missions.resolve import find_missions
-from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, PolicySpec
+from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, find_policies
 from stretto.policies.torch_settings import check_device, torch_as_before
 from stretto.rollout import TimeLimits
 from stretto.workers.backends import PROCESS, SERIAL
@@ -108,7 +108,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     path = trace_path(trace, out)
     several = [
         replace(spec, device=device or spec.device, deterministic=deterministic or spec.deterministic)
-        for spec in map(PolicySpec.of, policies if isinstance(policies, (list, tuple)) else [policies])
+        for spec in find_policies(policies)
     ]
     found = find_missions(missions, env_kwargs=env_kwargs, variants=variants, cogs=cogs, map_seed=map_seed)
     entries = entries_of(several, mix=mix)

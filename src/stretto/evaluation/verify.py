@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from stretto.evaluation.plan import Plan, PlaySettings
+from stretto.core import SIMULTANEOUS
+from stretto.evaluation.plan import Plan, PlaySettings, entries_of
 from stretto.evaluation.scheduler import Scheduler
+from stretto.missions.resolve import find_missions
+from stretto.policies.spec import find_policies
 from stretto.workers.backends import PROCESS, SERIAL
 
 
@@ -56,7 +60,31 @@ class Verdict:
         return not self.differences
 
 
-def verify(plan: Plan, ways: Sequence[Way] = WAYS, on_way: Callable[[str], None] = lambda _: None) -> Verdict:
+def verify(  # noqa: PLR0913  every choice has a name and a default here
+    missions: Any,
+    policies: Any,
+    *,
+    episodes: int = 3,
+    steps: int | None = 200,
+    seed: int = 0,
+    env_kwargs: Mapping[str, Any] | None = None,
+    variants: Sequence[str] = (),
+    cogs: int | None = None,
+    map_seed: int | None = None,
+    mix: bool = False,
+    turns: str = SIMULTANEOUS,
+    on_way: Callable[[str], None] = lambda _: None,
+) -> Verdict:
+    """Say where worlds or policies are not reproducible; all arguments are as for `evaluate`.
+
+    The same episodes are played in several ways, each of which `on_way` hears of, and are compared bit by bit.
+    """
+    found = find_missions(missions, env_kwargs=env_kwargs, variants=variants, cogs=cogs, map_seed=map_seed)
+    entries = entries_of(find_policies(policies), mix=mix)
+    return verify_plan(Plan(tuple(found), entries, episodes, seed, steps, turns), on_way=on_way)
+
+
+def verify_plan(plan: Plan, ways: Sequence[Way] = WAYS, on_way: Callable[[str], None] = lambda _: None) -> Verdict:
     """Play all episodes in each way, and compare every observation, action and reward bit by bit."""
     first: Scheduler | None = None
     differences = []

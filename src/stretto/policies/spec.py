@@ -68,6 +68,11 @@ class PolicySpec:
         return cls(name, policy)
 
 
+def find_policies(policies: Any) -> list[PolicySpec]:
+    """Return the specs of a policy or of a list of them: texts, classes, functions or specs."""
+    return [PolicySpec.of(one) for one in (policies if isinstance(policies, (list, tuple)) else [policies])]
+
+
 class PolicyKind(Enum):
     """What the code of a policy is."""
 
