@@ -447,3 +447,51 @@ class Timetable:
 
     def close(self) -> None:
         pass
+
+
+class LowBits:
+    """Agents whose rewards, and what they see next, follow from the last bits of their actions: PettingZoo's parallel API.
+
+    Every second agent dies a step before the others. With `inputs` of two sizes, agents observe them by turns.
+    """
+
+    metadata = {"name": "low bits", "render_modes": []}  # noqa: RUF012  as PettingZoo spells it
+    render_mode = None
+
+    def __init__(self, agents: int = 6, inputs: tuple[int, ...] = (27,), length: int = 4) -> None:
+        self.possible_agents = [f"agent_{i}" for i in range(agents)]
+        self.agents: list[str] = []
+        self.inputs, self.length, self.steps = inputs, length, 0
+        self.np_random = np.random.default_rng(0)
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        number = self.possible_agents.index(agent)
+        return spaces.Box(-100, 100, (self.inputs[number % len(self.inputs)],), np.float32)
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        return spaces.Box(-np.inf, np.inf, (5,), np.float32)
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        if seed is not None:
+            self.np_random = np.random.default_rng(seed)
+        self.steps, self.agents = 0, list(self.possible_agents)
+        return self._seen(dict.fromkeys(self.agents, 0)), {}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        self.steps += 1
+        bits = {agent: int(action.view(np.int32).astype(np.int64).sum()) % 1009 for agent, action in actions.items()}
+        odd = self.possible_agents[1::2]
+        done = {agent: self.steps >= self.length - (agent in odd) for agent in actions}
+        self.agents = [agent for agent in actions if not done[agent]]
+        rewards = {agent: float(number) for agent, number in bits.items()}
+        return self._seen(bits), rewards, done, dict.fromkeys(actions, False), {agent: {} for agent in actions}
+
+    def _seen(self, bits: dict[str, int]) -> dict[str, Any]:
+        seen = {}
+        for agent, number in bits.items():
+            size: Any = self.observation_space(agent).shape
+            seen[agent] = (self.np_random.standard_normal(size) + number / 1009).astype(np.float32)
+        return seen
+
+    def close(self) -> None:
+        pass

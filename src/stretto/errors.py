@@ -133,7 +133,12 @@ class PolicyError(StrettoError):
 
 
 class PolicyFailed(PolicyError):
-    """A policy raised; `raised` is the name of what it raised and the text of its traceback, in whichever process."""
+    """A policy raised; `raised` is the name of what it raised and the text of its traceback, in whichever process.
+
+    If it acted for several agents `together`, it may have been any of them, and `agent` is the first.
+    """
+
+    together = False
 
     def __init__(self, message: str, policy: int, agent: str, raised: tuple[str, str] | None = None) -> None:
         super().__init__(message, policy, agent)

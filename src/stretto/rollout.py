@@ -10,7 +10,7 @@ from typing import Any
 
 from stretto.actions import complaint
 from stretto.core import Action, AgentId, AgentWorlds, NextEpisode, Outcome, own_copy
-from stretto.errors import InvalidAction, PolicyError, PolicyLost, PolicyOverdue, WorkerDied, WorldHung
+from stretto.errors import InvalidAction, PolicyError, PolicyFailed, PolicyLost, PolicyOverdue, WorkerDied, WorldHung
 from stretto.policies.actors import AgentEpisode, Question
 from stretto.policies.runners import Runner
 from stretto.seeding import SeedTree
@@ -29,11 +29,16 @@ _OF_POLICIES = (PolicyError, WorkerDied, WorldHung, SystemExit)
 
 @dataclass(frozen=True, slots=True)
 class EpisodePlan:
-    """An episode before it is played: its number, its seed, and which policy each agent follows."""
+    """An episode before it is played: its number, its seed, and which policy each agent follows.
+
+    `first_row` is the number of its first agent's row in the batches of policies that act for many agents at once; those of
+    the others follow (see `AgentEpisode`).
+    """
 
     episode: int
     seed: int
     policies: Mapping[AgentId, int]
+    first_row: int = 0
 
     @property
     def tree(self) -> SeedTree:
@@ -130,7 +135,8 @@ def rollout(
     whose time is used up takes the `default_action`. `loading` is entered while the agents' policies are made.
 
     Raises:
-        PolicyError: if a policy failed while it acted for several episodes at once, so that nobody knows for which.
+        PolicyError: if a policy failed while it acted for several episodes or agents at once, so that nobody knows for
+            which.
     """
     return _Rollout(worlds, runner, limits or TimeLimits(), default_action, max_steps, loading).run(iter(plans))
 
@@ -175,8 +181,8 @@ class _Rollout:
         for slot, episode in begun.items():
             plan = episode.plan
             agents = [
-                AgentEpisode(plan.episode, agent, policy, plan.tree.child("policy", agent))
-                for agent, policy in plan.policies.items()
+                AgentEpisode(plan.episode, agent, policy, plan.tree.child("policy", agent), plan.first_row + i)
+                for i, (agent, policy) in enumerate(plan.policies.items())
             ]
             try:
                 with self._loading():
@@ -215,7 +221,7 @@ class _Rollout:
             self._runner.ask(questions, self._limits.end_seconds)
             decisions = iter(self._runner.replies())
         except _OF_POLICIES as error:
-            if len(episodes) > 1:
+            if len(episodes) > 1 or (isinstance(error, PolicyFailed) and error.together):
                 raise
             step = SlotStep(episodes[0].slot, episodes[0].plan, episodes[0].steps)
             self._end(step, _fault_of(error))

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,9 +15,9 @@ from stretto.adapters.agents import as_agents
 from stretto.adapters.local import LocalWorlds
 from stretto.budget import CpuBudget, NativeThreads, set_default_budget
 from stretto.core import AgentWorld
-from stretto.errors import Place
+from stretto.errors import Place, PolicyFailed
 from stretto.evaluation.episodes import Played, failure_of, play_to_end
-from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task
+from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task, batch_rows
 from stretto.evaluation.tracing import TracedService, traced_runner, traced_world
 from stretto.policies.actors import PolicyPlan
 from stretto.policies.runners import InPlace, Runner
@@ -90,7 +90,7 @@ class EpisodeService:
         self._worlds: dict[int, dict[int, AgentWorld]] = {}
         self._cores = 1
         self._native = NativeThreads(plan.native_threads)
-        self._runners: dict[tuple[int, int, int, bool, bool], Runner] = {}
+        self._runners: dict[tuple[int, int, int, str | None, bool], Runner] = {}
         self._guarded: set[tuple[int, int]] = set()  # missions and entries in which something draws late
 
     def handle(self, message: Any) -> object:
@@ -105,7 +105,7 @@ class EpisodeService:
                 if self._port.pickles:  # all that this process runs draws on what it was given
                     set_default_budget(CpuBudget(cores))
                 self._at("playing", task.mission, task.entry, task.episodes[0])
-                return self._play(task, facts, apart=apart)
+                return self._play(task, facts, "processes" if apart else None)
             case Start() | Ready():
                 return None
             case _:
@@ -156,18 +156,27 @@ class EpisodeService:
     def _look(self, mission: int, entry: int, *, acting: bool) -> Facts:
         agents = self._worlds_of(mission, 1).spec.agents
         found = [self._try_out(spec, mission, acting=acting) for spec in self._plan.entries[entry].specs]
-        return Facts(
+        facts = Facts(
             agents,
-            tuple(drawn for drawn, _, _ in found),
-            tuple(batches for _, batches, _ in found),
+            tuple(drawn for _, drawn, _ in found),
+            tuple(runner.batches(0) for runner, _, _ in found),
             frozenset().union(*(by_world for _, _, by_world in found)),
         )
+        # One that draws from global generators acts for one agent at a time: it keeps its row anyway.
+        probed = [acting and batches and not drawn for batches, drawn in zip(facts.batches, facts.draws, strict=True)]
+        interchangeable = tuple(
+            probed[i] and runner.probe_rows(0, batch_rows(facts, i), self._port.beat)
+            for i, (runner, _, _) in enumerate(found)
+        )
+        return replace(facts, interchangeable=interchangeable)
 
-    def _try_out(self, spec: PolicySpec, mission: int, *, acting: bool) -> tuple[frozenset[str], bool, frozenset[str]]:
+    def _try_out(
+        self, spec: PolicySpec, mission: int, *, acting: bool
+    ) -> tuple[InPlace, frozenset[str], frozenset[str]]:
         """Let one agent follow a policy for a moment, in an episode that nobody counts.
 
-        Return the global generators that it draws from, whether it can act for many agents at once, and what the world
-        draws from. What is raised here will be raised again in the episodes that count, and is told there.
+        Return where it acted, and the global generators that it and the world draw from. What is raised here will be raised
+        again in the episodes that count, and is told there.
         """
         worlds = self._worlds_of(mission, 1, None)
         first, *others = worlds.spec.agents
@@ -183,21 +192,24 @@ class EpisodeService:
                     acting = False
         # Private generators that nobody draws from change nothing: where it is not known, there are all of them.
         drawn, by_world = (runner.drawn(0), worlds.drawn) if acting else (_ALL_GENERATORS, _ALL_GENERATORS)
-        return drawn, runner.batches(0), by_world
+        return runner, drawn, by_world
 
     # ---- playing ----
 
-    def _play(self, task: Task, facts: Facts, *, apart: bool) -> list[Played]:
+    def _play(self, task: Task, facts: Facts, strategy: str | None) -> list[Played]:
+        """Play a task; `strategy` is one for all policies, in place of those that the user chose."""
         try:
-            return self._play_together(task, facts, apart=apart)
+            return self._play_together(task, facts, strategy)
         except (Exception, SystemExit) as error:
             self._forget_worlds(task.mission)
             self._forget_runners()  # which may still be in the middle of something
             if len(task.episodes) > 1:
                 raise  # each of them is played again by itself
+            if isinstance(error, PolicyFailed) and error.together:
+                return self._play(task, facts, "sequential")  # it goes as before, and then the right agent is named
             return [Played(failure=failure_of(error))]
 
-    def _play_together(self, task: Task, facts: Facts, *, apart: bool) -> list[Played]:
+    def _play_together(self, task: Task, facts: Facts, strategy: str | None) -> list[Played]:
         """Play a task. If anything draws from global generators of which that was not known, play it again, guarded.
 
         And once more for each process in which that was the first use of torch: only now can it be guarded there.
@@ -206,7 +218,7 @@ class EpisodeService:
         played: list[Played] = []
         for _ in range(len(facts.agents) + 3):
             guarded, draws = pair in self._guarded, GlobalDraws()
-            played = self._play_once(task, facts, apart=apart, guarded=guarded)
+            played = self._play_once(task, facts, strategy, guarded=guarded)
             drawn = draws.names().union(*(one.drawn for one in played))
             if LATE_IMPORT not in drawn and (guarded or not drawn):
                 break
@@ -215,10 +227,10 @@ class EpisodeService:
                 self._guarded.add(pair)
         return played
 
-    def _play_once(self, task: Task, facts: Facts, *, apart: bool, guarded: bool) -> list[Played]:
+    def _play_once(self, task: Task, facts: Facts, strategy: str | None, *, guarded: bool) -> list[Played]:
         plan, mission, limits = self._plan, self._plan.missions[task.mission], self._settings.limits
         with trace.span("load policies"), self._loading():
-            runner = self._runner(task, facts, apart=apart, guarded=guarded)
+            runner = self._runner(task, facts, strategy, guarded=guarded)
         worlds = self._worlds_of(task.mission, len(task.episodes), _ALL_GENERATORS if guarded else facts.world_draws)
         episodes = [plan.episode(task.mission, task.entry, number, facts.agents) for number in task.episodes]
         steps = rollout(
@@ -270,14 +282,15 @@ class EpisodeService:
             with suppress(Exception, SystemExit):
                 world.close()
 
-    def _runner(self, task: Task, facts: Facts, *, apart: bool, guarded: bool) -> Runner:
-        key = (task.mission, task.entry, self._cores, apart, guarded)
+    def _runner(self, task: Task, facts: Facts, strategy: str | None, *, guarded: bool) -> Runner:
+        key = (task.mission, task.entry, self._cores, strategy, guarded)
         if key not in self._runners:
             self._forget_runners()  # tasks come mission by mission: what is done is not needed again
             spec_of_world = self._worlds_of(task.mission, 1).spec
             entry, settings = self._plan.entries[task.entry], self._settings
             plans = self._plan.policy_plans(task.entry, facts, guarded=guarded)
-            strategies = ["processes"] * len(entry.specs) if apart else settings.strategies(entry)
+            strategies = settings.strategies(entry) if strategy is None else [strategy] * len(entry.specs)
+            apart = strategy == "processes"
             # A policy that crashes or exceeds its time must not take the user's program along, nor the other agents.
             takes_part = self._port.pickles and settings.limits.action_seconds is None and not apart
             cores = min(len(facts.agents), _MOST_APART) if apart else self._cores

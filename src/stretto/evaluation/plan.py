@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,14 +59,16 @@ class PlaySettings:
 class Facts:
     """What a look at a mission and an entry showed: who acts, and what matters to a plan.
 
-    `draws` are the global generators that each policy of the entry draws from, `world_draws` those that the world does,
-    and `batches` says which policies can act for many agents at once.
+    `draws` are the global generators that each policy of the entry draws from, `world_draws` those that the world does.
+    `batches` says which policies can act for many agents at once, and `interchangeable` for which of these it does not
+    matter in which row of a batch an agent stands.
     """
 
     agents: tuple[AgentId, ...]
     draws: tuple[frozenset[str], ...]
     batches: tuple[bool, ...]
     world_draws: frozenset[str] = frozenset()
+    interchangeable: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ class Plan:
                 batch_rows(facts, i),
                 self.seed,
                 native_threads=self.native_threads,
+                interchangeable=facts.interchangeable[i],
             )
             for i, spec in enumerate(self.entries[entry].specs)
         ]
@@ -152,17 +155,39 @@ class Plan:
         assigned = [policy for policy, count in enumerate(counts) for _ in range(count)]
         if len(specs) > 1:
             assigned = [assigned[i] for i in tree.child("mix").generator().permutation(len(agents))]
-        return EpisodePlan(episode, tree.seed(), dict(zip(agents, assigned, strict=True)))
+        # Its rows in batches follow from its number, not from the episodes that happen to be played in step with it.
+        first_row = episode % _most_in_step(len(agents)) * len(agents)
+        return EpisodePlan(episode, tree.seed(), dict(zip(agents, assigned, strict=True)), first_row)
+
+    def batches(self, facts: Mapping[tuple[int, int], Facts]) -> dict[str, dict[str, dict[str, Any]]]:
+        """Describe, by mission and policy, the batches of those that act for many agents at once."""
+        found: dict[str, dict[str, dict[str, Any]]] = {}
+        for (mission, entry), seen in facts.items():
+            for i, spec in enumerate(self.entries[entry].specs):
+                if seen.batches[i]:
+                    about = {"rows": batch_rows(seen, i), "rows_interchangeable": seen.interchangeable[i]}
+                    found.setdefault(self.missions[mission].name, {})[spec.name] = about
+        return found
 
 
 def lockstep(facts: Facts) -> int:
     """Return how many episodes are played in step."""
-    return max(1, LOCKSTEP_ROWS // len(facts.agents)) if any(facts.batches) else 1
+    return _most_in_step(len(facts.agents)) if any(facts.batches) else 1
+
+
+def _most_in_step(agents: int) -> int:
+    return max(1, LOCKSTEP_ROWS // max(1, agents))
 
 
 def batch_rows(facts: Facts, policy: int) -> int:
-    """Return the rows of each batch of a policy: all its agents in all episodes that are played in step, at most."""
-    return min(MOST_ROWS, lockstep(facts) * len(facts.agents)) if facts.batches[policy] else 0
+    """Return the rows of each batch of a policy: one for each agent of the episodes that are played in step.
+
+    Where that would be too many, there are several batches of about the same size.
+    """
+    if not facts.batches[policy]:
+        return 0
+    agents = lockstep(facts) * len(facts.agents)
+    return math.ceil(agents / math.ceil(agents / MOST_ROWS))
 
 
 def shares(proportions: Sequence[float], count: int) -> list[int]:

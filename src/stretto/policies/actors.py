@@ -6,12 +6,13 @@ import copy
 import time
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from stretto.core import Action, AgentId, MultiAgentPolicy, Observation, WorldSpec, own_copy
 from stretto.errors import PolicyFailed, UsageError
+from stretto.policies.batches import Asked, Batches, Call, probe_rows
 from stretto.policies.loading import load_policy, reset_policy
 from stretto.policies.spec import PolicySpec
 from stretto.seeding import PrivateGenerators, SeedTree
@@ -26,8 +27,8 @@ EpisodeKey = Hashable
 class PolicyPlan:
     """What the plan fixes about one policy: which global generators it draws from, and the rows of its batches.
 
-    `draws` is `None` where that has to be found out. `rows` does not matter where the policy has no `step_batch`. `seed`
-    is for what it draws while it is loaded, such as weights: it is loaded in several processes, and must be the same in
+    `draws` is `None` where that has to be found out. `rows` does not matter where the policy has no `step_batch`; nor do the
+    planned rows of agents where they are `interchangeable`. `seed` is for what it draws while it is loaded, such as weights: it is loaded in several processes, and must be the same in
     each. `blocks`: its agents are asked by blocks, which one process computes as a whole. In whichever process, it computes
     with `native_threads`: their number can change the last bits. In the first `measured` steps of an agent it is also
     measured for how long it computes: to ask for that takes 0.3 µs on some machines, 20 on others.
@@ -40,6 +41,7 @@ class PolicyPlan:
     blocks: bool = False
     native_threads: int = 1
     measured: int = 0
+    interchangeable: bool = False
 
     def load(self, world: WorldSpec) -> MultiAgentPolicy:
         """Build the policy; it may draw from the spaces in `world`, which therefore must be nobody else's."""
@@ -49,12 +51,18 @@ class PolicyPlan:
 
 @dataclass(frozen=True, slots=True)
 class AgentEpisode:
-    """One agent in one episode: which policy it follows, and the root of its random numbers."""
+    """One agent in one episode: which policy it follows, the root of its random numbers, and its row.
+
+    `row` is the number of its row in the batches of a policy that acts for many at once. It decides last bits, so it must
+    follow from who this is (the number of the episode, and of the agent in it), never from who else is there. Numbers go on
+    and on: the rows of an episode's agents follow each other, and those of the next episode follow them.
+    """
 
     episode: EpisodeKey
     agent: AgentId
     policy: int
     tree: SeedTree
+    row: int = 0
 
 
 class Question(NamedTuple):
@@ -70,7 +78,9 @@ class Block(NamedTuple):
     """Agents that follow one policy have to act, in several slots at once.
 
     `observations` is a batch of the agents' space with two leading axes, slots and agents, and is not taken apart;
-    `acting` says by slot and agent who acts, and `episodes` in which episode each slot is.
+    `acting` says by slot and agent who acts, and `episodes` in which episode each slot is. A policy's blocks must always
+    have all of its slots and agents, each at the same place: who does not act is masked, and never left out. So the plan
+    fixes shape and row here, too.
     """
 
     policy: int
@@ -100,23 +110,16 @@ class _Player:
 
 
 class _Loaded:
-    """A policy that is there. `rows` is 0 where it acts for one agent at a time."""
+    """A policy that is there. It has `batches` unless it acts for one agent at a time."""
 
     def __init__(self, plan: PolicyPlan, world: WorldSpec) -> None:
         self.plan, self.world = plan, own_spaces(world)
         self.policy = plan.load(self.world)
-        self.batches = callable(getattr(self.policy, "step_batch", None))
-        self.rows = plan.rows if self.batches else 0
+        self.can_batch = callable(getattr(self.policy, "step_batch", None))
+        self.batches: Batches | None = None
+        if plan.rows and self.can_batch:
+            self.batches = Batches(self.policy, self.world, plan.rows, interchangeable=plan.interchangeable)
         self.drawn: set[str] = set()
-        self._spare: list[np.random.Generator] = []
-
-    def extra(self, agent: AgentId, number: int) -> Any:
-        """Return an agent that fills up a batch: a new one each time, so that nothing can come of what it saw before."""
-        if number == len(self._spare):
-            self._spare.append(SeedTree(0).child("extra", number).generator())
-        extra = self.policy.agent_policy(agent)
-        reset_policy(extra, self._spare[number])
-        return extra
 
 
 class Actors:
@@ -125,7 +128,7 @@ class Actors:
     def __init__(self, plans: Sequence[PolicyPlan], world: WorldSpec) -> None:
         self._loaded = [_Loaded(plan, world) for plan in plans]
         self._players: dict[tuple[EpisodeKey, AgentId], _Player] = {}
-        self._one_by_one = not any(loaded.rows for loaded in self._loaded)
+        self._one_by_one = all(loaded.batches is None for loaded in self._loaded)
         self.version = 0
 
     def drawn(self, policy: int) -> frozenset[str]:
@@ -134,7 +137,12 @@ class Actors:
 
     def batches(self, policy: int) -> bool:
         """Whether a policy can act for many agents at once."""
-        return self._loaded[policy].batches
+        return self._loaded[policy].can_batch
+
+    def probe_rows(self, policy: int, rows: int, on_call: Callable[[], None]) -> bool:
+        """Whether it is the same for a policy in which of so many rows an agent stands; `on_call` after each call of it."""
+        loaded = self._loaded[policy]
+        return probe_rows(loaded.policy, loaded.world, rows, on_call)
 
     def publish(self, version: int, weights: Mapping[int, Mapping[str, Array]]) -> None:
         """Let policies, given by their numbers, act with other weights from now on."""
@@ -190,11 +198,11 @@ class Actors:
                 self._loaded[player.who.policy].drawn |= player.guard.drawn
 
     def groups(self, questions: Sequence[Question]) -> list[list[int]]:
-        """Return which questions are answered in one call, by their places: those for a policy with `step_batch`."""
+        """Return which questions are answered together, by their indices: those for a policy with `step_batch`."""
         groups: dict[Hashable, list[int]] = {}
         for i, (episode, agent, policy, _) in enumerate(questions):
             # One that draws from global generators acts for one agent at a time: they are that agent's then.
-            together = self._loaded[policy].rows and self._players[episode, agent].guard is None
+            together = self._loaded[policy].batches is not None and self._players[episode, agent].guard is None
             groups.setdefault(("batch", policy) if together else i, []).append(i)
         return list(groups.values())
 
@@ -206,13 +214,13 @@ class Actors:
         decisions: dict[int, Decision] = {}
         for group in self.groups(questions):
             loaded = self._loaded[questions[group[0]].policy]
-            if not loaded.rows:
+            if loaded.batches is None:
                 decisions[group[0]] = _act(players[group[0]], questions[group[0]].observation)
                 continue
-            for start in range(0, len(group), loaded.rows):
-                chunk = group[start : start + loaded.rows]
-                answers = _act_together(loaded, [players[i] for i in chunk], [questions[i].observation for i in chunk])
-                decisions.update(zip(chunk, answers, strict=True))
+            asked, seen = [players[i] for i in group], [questions[i].observation for i in group]
+            for call in loaded.batches.calls([player.who.row for player in asked]):
+                answers = _act_together(loaded, call, asked, seen)
+                decisions.update((group[k], answer) for k, answer in zip(call.places.values(), answers, strict=True))
         return [decisions[i] for i in range(len(questions))]
 
     def act_block(self, block: Block) -> Any:
@@ -287,28 +295,29 @@ def _measure(player: _Player, observation: Observation) -> Decision:
     return Decision(own_copy(action), seconds, computed)
 
 
-def _act_together(loaded: _Loaded, players: list[_Player], observations: list[Observation]) -> list[Decision]:
-    """Ask a policy for a whole batch, always of the same number of rows: their last bits depend on it."""
-    count, missing = len(players), loaded.rows - len(players)
-    first = players[0]
+def _act_together(
+    loaded: _Loaded, call: Call, players: Sequence[_Player], observations: Sequence[Observation]
+) -> list[Decision]:
+    """Ask a policy for a whole batch; return what those do who have a place in the call."""
+    batches, step_batch = cast(Batches, loaded.batches), cast(Any, loaded.policy).step_batch
+    first = players[next(iter(call.places.values()))]
 
     def step() -> list[Decision]:
-        policies, seen = [player.policy for player in players], list(observations)
-        if missing:
-            policies += [loaded.extra(first.who.agent, number) for number in range(missing)]
-            seen += [copy.deepcopy(observations[0])] * missing
+        asked = {
+            place: Asked(players[k].who.agent, players[k].policy, observations[k]) for place, k in call.places.items()
+        }
+        policies, seen = batches.fill(call.first, asked)
         began = time.perf_counter()
-        step_batch: Any = loaded.policy.step_batch  # type: ignore[attr-defined]  # only where there is one
         actions = list(step_batch(policies, seen))
         if len(actions) != len(policies):
             raise ValueError(f"step_batch must return an action for each of {len(policies)} agents, got {len(actions)}")
-        seconds = (time.perf_counter() - began) / count
-        return [Decision(own_copy(action), seconds) for action in actions[:count]]
+        seconds = (time.perf_counter() - began) / len(asked)
+        return [Decision(own_copy(actions[place]), seconds) for place in asked]
 
     try:
         return step() if first.guard is None else first.guard.run(step)
     except (Exception, SystemExit) as error:
-        raise _failed(first.who, error) from error
+        raise _failed(first.who, error, together=len(call.places) > 1) from error
 
 
 def own_spaces(world: WorldSpec) -> WorldSpec:
@@ -320,7 +329,9 @@ def own_spaces(world: WorldSpec) -> WorldSpec:
     )
 
 
-def _failed(who: AgentEpisode, error: BaseException) -> PolicyFailed:
+def _failed(who: AgentEpisode, error: BaseException, *, together: bool = False) -> PolicyFailed:
     """Say whose policy raised. One that calls sys.exit() has failed, too, and must not end the program."""
     error.add_note(f"in the policy of agent {who.agent}")
-    return PolicyFailed(f"the policy of agent {who.agent} raised {error!r}", who.policy, who.agent)
+    failed = PolicyFailed(f"the policy of agent {who.agent} raised {error!r}", who.policy, who.agent)
+    failed.together = together
+    return failed

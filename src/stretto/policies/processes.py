@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from stretto.seeding import GlobalDraws
 from stretto.spaces import leaves
 from stretto.workers.backends import PROCESS
 from stretto.workers.base import Port, Start
-from stretto.workers.mail import unsendable
+from stretto.workers.mail import dump, unsendable
 from stretto.workers.output import deliver_all
 from stretto.workers.requests import Request, Seat, sender
 from stretto.workers.shared_mailbox import Mailboxes
@@ -44,6 +45,11 @@ class _End:
     """Message: an episode is over. The answer is what was drawn from global generators since none was under way."""
 
     episode: EpisodeKey
+
+
+@dataclass(frozen=True, slots=True)
+class _WhichStuck:
+    """Message: say which of the actions that were chosen last cannot be sent, by its index, if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +86,7 @@ class _ActorsService:
     def __init__(self, port: Port, actors: Actors, native_threads: int) -> None:
         self._port, self._actors, self._native = port, actors, NativeThreads(native_threads)
         self._draws = GlobalDraws()
+        self._last: list[tuple[Any, ...]] = []  # what was decided for the last questions
 
     def handle(self, message: Any) -> object:
         self._port.beat()
@@ -87,10 +94,12 @@ class _ActorsService:
             case list():
                 return self._act(message)
             case Block():
+                self._last = []
                 return self._actors.act_block(message)
             case _Publish(version, weights):
                 self._actors.publish(version, weights)
             case _Begin(agents, under_way):
+                self._last = []
                 self._native.cap()  # those of libraries, too, that policies have loaded since
                 self._actors.keep(under_way)
                 if self._actors.idle:
@@ -101,6 +110,8 @@ class _ActorsService:
             case _End(episode):
                 self._actors.end(episode)
                 return self._draws.names()
+            case _WhichStuck():
+                return next((i for i, decision in enumerate(self._last) if _is_stuck(decision)), None)
             case Start():
                 pass
             case _:
@@ -108,7 +119,7 @@ class _ActorsService:
         return None
 
     def _act(self, questions: _Questions) -> list[tuple[Any, ...]]:
-        decisions = []
+        decisions = self._last = []
         for question in questions:
             decisions.append(tuple(self._actors.act([Question(*question)])[0]))
             self._port.beat()
@@ -266,14 +277,22 @@ class Processes:
         if isinstance(error, PolicyError):
             return error
         share = [self._whom[i] for i in self._shares[request.seat.index]]
-        agent, policy = share[min(max(0, request.beats - 1), len(share) - 1)]
+        at_work = min(max(0, request.beats - 1), len(share) - 1)
         if request.lost:
+            agent, policy = share[at_work]
             blamed: PolicyError = PolicyLost(str(error), policy, agent)
         else:  # nobody's code: what cannot be pickled, for one
+            agent, policy = share[self._which_stuck(request.seat, at_work)]
             message = f"what agent {agent} chose did not arrive from another process: {type(error).__name__}: {error}"
             blamed = PolicyFailed(message, policy, agent)
         blamed.__cause__ = error
         return blamed
+
+    def _which_stuck(self, seat: Seat, otherwise: int) -> int:
+        """Return which of the agents that a process was asked for chose something that cannot be sent."""
+        request = self._supervisor.ask(seat, sender(_WhichStuck()), "finding out", BEGIN_SECONDS, fresh=False)
+        self._supervisor.wait([request])
+        return otherwise if request.value is None else request.value
 
     def end(self, episode: EpisodeKey) -> frozenset[str]:
         self._actors.end(episode)
@@ -296,6 +315,14 @@ class Processes:
 
     def close(self) -> None:
         self._supervisor.close()
+
+
+def _is_stuck(decision: tuple[Any, ...]) -> bool:
+    try:
+        pickle.loads(dump(decision))
+    except Exception:  # noqa: BLE001  whatever a foreign __reduce__ or __setstate__ raises
+        return True
+    return False
 
 
 def _box_bytes(world: WorldSpec) -> int:

@@ -53,7 +53,7 @@ class InPlace:
         self._actors = Actors(plans, world)
         self._batched = batched
         self._questions: Sequence[Question] = ()
-        self.drawn, self.batches = self._actors.drawn, self._actors.batches
+        self.drawn, self.batches, self.probe_rows = self._actors.drawn, self._actors.batches, self._actors.probe_rows
         self.begin, self.publish = self._actors.begin, self._actors.publish
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
