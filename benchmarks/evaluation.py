@@ -91,7 +91,8 @@ class Steps:
             self.runner.end(self._episode)
         self._episode += 1
         tree = SeedTree(self._episode)
-        self.runner.begin([AgentEpisode(self._episode, agent, 0, tree.child(agent)) for agent in self._world.agents])
+        agents = enumerate(self._world.agents)
+        self.runner.begin([AgentEpisode(self._episode, agent, 0, tree.child(agent), i) for i, agent in agents])
 
     def step(self) -> None:
         self.runner.ask([Question(self._episode, agent, 0, seen) for agent, seen in self._seen.items()])

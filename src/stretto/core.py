@@ -235,16 +235,27 @@ class MultiAgentPolicy:
 
         step_batch(self, agent_policies, observations) -> actions
 
-    with one entry an agent in each list. Where it is defined it is always used, in groups of one size that the plan
-    fixes, filled up with repetitions: so results do not depend on where agents and episodes are computed.
+    with one entry an agent in each list. Where it is defined it is always used, in batches of one size. Every agent of every
+    episode has a row in them that the plan fixes. While nobody is asked in a row, a new agent policy fills it, which sees
+    what another agent of its kind sees, or any value of its observation space. So results do not depend on where agents
+    and episodes are computed, although the last bits of many libraries depend on a batch's shape and on the row.
+
+    `rows_interchangeable` says whether an agent does the same, to the last bit, in whichever row it stands and whoever
+    stands in the others. If so, agents may be asked in any row, which can save calls. A policy that leaves it at `None` is
+    probed when a run starts; the probe says yes only where actions are floats, and are not drawn.
 
     One that takes the observations of many slots and agents as they lie in memory defines
 
         step_block(self, agent_policies, observations, acting) -> actions
 
     with two leading axes, slots and agents, in each (`agent_policies` is a list of lists, with `None` for who does not
-    act); and one that learns, `set_weights(self, weights)`, which is given arrays by name.
+    act). A block always has all slots and agents, each at the same place, so that the plan fixes shape and row here, too. A
+    policy must keep to them: it computes whoever does not act along with the others.
+
+    One that learns defines `set_weights(self, weights)`, which is given arrays by name.
     """
+
+    rows_interchangeable: bool | None = None
 
     def __init__(self, world: WorldSpec) -> None:
         self.world = world

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from stretto.evaluation.evaluate import evaluate
-from stretto.evaluation.missions import Mission
 from stretto.evaluation.plan import MOST_ROWS, Facts, Plan, batch_rows, entries_of, lockstep
+from stretto.missions.mission import Mission
 from tests.policies.networks import InGroups, Linear, Recurrent
 from tests.worlds import LowBits
 
@@ -156,7 +156,16 @@ def test_more_agents_than_rows_are_in_several_batches_of_about_one_size():
     assert rows_of(130, [5])[1] == [i % 44 for i in range(130)]
 
 
+class Sure(Linear):
+    rows_interchangeable = True
+
+
+class Unsure(Linear):
+    rows_interchangeable = False
+
+
 def test_the_record_says_which_batches_there_were(tmp_path):
-    about = evaluate(six, [Linear, "random"], episodes=1, jobs=0, out=tmp_path).about
-    assert about["batches"] == {"six": {"Linear": {"rows": 12, "rows_interchangeable": False}}}
-    assert json.loads((tmp_path / "summary.json").read_text())["about"]["batches"] == about["batches"]
+    report = evaluate(six, [Sure, Unsure, "random"], episodes=1, jobs=0, out=tmp_path)
+    found = {name: {"rows": 12, "rows_interchangeable": sure} for name, sure in (("Sure", True), ("Unsure", False))}
+    assert report.plan["batches"] == {"six": found}
+    assert json.loads((tmp_path / "summary.json").read_text())["plan"]["batches"] == report.plan["batches"]

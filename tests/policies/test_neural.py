@@ -91,6 +91,13 @@ def test_large_observations_are_computed_in_parts_with_the_same_bits(monkeypatch
     assert play_among(policy, 8, 3, 1) == expected
 
 
+@pytest.mark.parametrize("action", ACTION_SPACES, ids=str)
+def test_every_width_is_whole_vectors_and_files_have_those_that_count(action):
+    policy = Neural(world_of(NESTED, action))
+    assert all(width % 8 == 0 for values in policy._weights.values() for width in values.shape)
+    assert policy.shapes["encoder.weight"] == (HIDDEN, spaces.flatdim(NESTED))
+
+
 def test_the_caller_s_threads_of_torch_are_as_before():
     before = torch.get_num_threads()
     try:

@@ -40,7 +40,10 @@ def casting(policy, draws=(), **kwargs):
 
 def roles(episode, policies=(0, 0, 0, 0)):
     tree = SeedTree(5).child(episode)
-    return [AgentEpisode(episode, a, policy, tree.child(a)) for a, policy in zip(AGENTS, policies, strict=True)]
+    return [
+        AgentEpisode(episode, agent, policy, tree.child(agent), row)
+        for row, (agent, policy) in enumerate(zip(AGENTS, policies, strict=True))
+    ]
 
 
 def questions(episode, step, policies=(0, 0, 0, 0)):
@@ -260,6 +263,20 @@ class Unsendable(MultiAgentPolicy):
 
     def agent_policy(self, agent):
         return self.Agent()
+
+
+def test_of_several_agents_in_one_process_the_one_whose_action_cannot_be_sent_is_named():
+    runner = Processes([casting(Stateful), casting(Unsendable)], WORLD, processes=1)
+    try:
+        for policies, agent in (((0, 1, 0, 0), "b"), ((1, 0, 0, 0), "a"), ((0, 0, 1, 1), "c")):
+            runner.begin(roles(1, policies))
+            runner.ask(questions(1, 0, policies))
+            with pytest.raises(PolicyFailed, match=f"what agent {agent} chose did not arrive") as caught:
+                runner.replies()
+            assert (caught.value.policy, caught.value.agent) == (1, agent)
+            runner.end(1)
+    finally:
+        runner.close()
 
 
 class Batch(MultiAgentPolicy):

@@ -205,9 +205,10 @@ class EpisodeService:
             self._forget_runners()  # which may still be in the middle of something
             if len(task.episodes) > 1:
                 raise  # each of them is played again by itself
-            if isinstance(error, PolicyFailed) and error.together:
-                return self._play(task, facts, "sequential")  # it goes as before, and then the right agent is named
-            return [Played(failure=failure_of(error))]
+            if not (isinstance(error, PolicyFailed) and error.together):
+                return [Played(failure=failure_of(error))]
+        # Asked one by one, agents do the same as before, and then the right one is named.
+        return self._play(task, facts, "sequential")
 
     def _play_together(self, task: Task, facts: Facts, strategy: str | None) -> list[Played]:
         """Play a task. If anything draws from global generators of which that was not known, play it again, guarded.

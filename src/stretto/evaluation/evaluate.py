@@ -133,7 +133,8 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
             return Report.load(journal.folder)
         timing = {"seconds": round(time.perf_counter() - began, 3), "processes": records.workers}
         names = {"missions": described["missions"], "labels": described["policies"]}
-        report = Report.of(records.kept, {**described, "timing": timing}, failed=failed, seed=seed, **names)
+        shown = {**described, **({"batches": records.batches} if records.batches else {}), "timing": timing}
+        report = Report.of(records.kept, shown, failed=failed, seed=seed, **names)
         if records.interrupted:
             raise EvaluationInterrupted(report)
         if journal is not None:
@@ -217,12 +218,16 @@ def _jobs_elsewhere(plan: Plan, settings: PlaySettings, jobs: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """The records of a plan; `more` says whether any of them was not in the journal before."""
+    """The records of a plan; `more` says whether any of them was not in the journal before.
+
+    `batches` are those of policies that act for many agents at once, as a look at them showed.
+    """
 
     kept: list[EpisodeRecord]
     more: bool
     interrupted: bool
     workers: int
+    batches: dict[str, Any]
 
 
 def _play_all(
@@ -250,12 +255,13 @@ def _play_all(
 
     done = [where for key, where in keys.items() if key in before or where[2] not in chosen]
     run: Scheduler | None = None
-    interrupted, workers = False, 1
+    interrupted, workers, batches = False, 1, {}
     try:
-        if len(done) < len(keys):
+        if len(done) < len(keys) or (journal is not None and not journal.finished):  # its report is about the look, too
             most = max(1, min(execution.jobs, len(keys) - len(done)))
             with Scheduler(plan, execution.settings, PROCESS if execution.jobs else SERIAL, most, keep) as run:
                 facts = run.look(strict=False)
+                batches = plan.batches(facts)
                 tasks = plan.tasks(facts, done)
                 tasks = [Task(t.mission, t.entry, tuple(n for n in t.episodes if n in chosen)) for t in tasks]
                 workers, cores = execution.split(len(tasks), max(len(one.agents) for one in facts.values()))
@@ -265,7 +271,7 @@ def _play_all(
     found = {record.key: record for record in (run.records.values() if run is not None else ())}
     more = not before.keys() >= found.keys()
     found |= before
-    return _Kept([found[key] for key in keys if key in found], more, interrupted, workers)
+    return _Kept([found[key] for key in keys if key in found], more, interrupted, workers, batches)
 
 
 def about(plan: Plan) -> dict[str, Any]:

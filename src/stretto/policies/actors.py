@@ -28,10 +28,11 @@ class PolicyPlan:
     """What the plan fixes about one policy: which global generators it draws from, and the rows of its batches.
 
     `draws` is `None` where that has to be found out. `rows` does not matter where the policy has no `step_batch`; nor do the
-    planned rows of agents where they are `interchangeable`. `seed` is for what it draws while it is loaded, such as weights: it is loaded in several processes, and must be the same in
-    each. `blocks`: its agents are asked by blocks, which one process computes as a whole. In whichever process, it computes
-    with `native_threads`: their number can change the last bits. In the first `measured` steps of an agent it is also
-    measured for how long it computes: to ask for that takes 0.3 µs on some machines, 20 on others.
+    planned rows of agents where they are `interchangeable`. `seed` is for what it draws while it is loaded, such as
+    weights: it is loaded in several processes, and must be the same in each. `blocks`: its agents are asked by blocks, which
+    one process computes as a whole. In whichever process, it computes with `native_threads`: their number can change the
+    last bits. In the first `measured` steps of an agent it is also measured for how long it computes: to ask for that takes
+    0.3 µs on some machines, 20 on others.
     """
 
     spec: PolicySpec

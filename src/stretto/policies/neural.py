@@ -18,9 +18,12 @@ from stretto.policies.torch_settings import check_device, torch_installed
 from stretto.seeding import SeedTree
 from stretto.spaces import leaves, map_space
 
-HIDDEN = 32
-"""The width of the hidden state: whole vectors of every CPU, so that none of a row's elements is left over for the scalar
-code, whose tanh may differ in the last bit."""
+VECTOR = 8
+"""Every width is a multiple of this, with zeros behind what counts: whole vectors of the CPU. Then none of a row's elements
+is left over for the scalar code, whose last bits may differ."""
+
+HIDDEN = 4 * VECTOR
+"""The width of the hidden state."""
 
 MOST_TERMS = 1 << 20
 """How many products are held at once: 4 MB."""
@@ -41,6 +44,8 @@ class Neural(MultiAgentPolicy):
     means, and `noise` is the standard deviation; -1 and 1 stand for the bounds where there are two. The network is
     computed on `device`; hidden states and draws stay in the memory of the process.
     """
+
+    rows_interchangeable = True
 
     def __init__(
         self,
@@ -97,7 +102,8 @@ class Neural(MultiAgentPolicy):
 
         # Columns first: each input's weights lie together, next to those of the other outputs.
         self._weights = {
-            name: torch.from_numpy(np.ascontiguousarray(values.T)).to(self.device) for name, values in weights.items()
+            name: torch.from_numpy(np.ascontiguousarray(_padded(values).T)).to(self.device)
+            for name, values in weights.items()
         }
 
     def agent_policy(self, agent: AgentId) -> AgentPolicy:
@@ -105,7 +111,7 @@ class Neural(MultiAgentPolicy):
 
     def step_batch(self, agent_policies: Sequence[NeuralAgent], observations: Sequence[Observation]) -> list[Action]:
         """Choose for many agents at once; what one of them does never depends on the others."""
-        inputs = np.zeros((len(agent_policies), self._inputs), np.float32)
+        inputs = np.zeros((len(agent_policies), _whole(self._inputs)), np.float32)
         for row, agent, observation in zip(inputs, agent_policies, observations, strict=True):
             flat = np.asarray(spaces.flatten(agent.observation_space, observation))
             row[: len(flat)] = flat
@@ -168,6 +174,15 @@ class NeuralAgent(AgentPolicy):
         self.hidden = hidden
         rng = None if self._policy.deterministic else self.rng
         return _action(self.action_space, outputs[: self._outputs], rng, self._policy.noise)
+
+
+def _whole(width: int) -> int:
+    return -(-width // VECTOR) * VECTOR
+
+
+def _padded(values: Floats) -> Floats:
+    """Return an array with zeros behind it on every axis, up to whole vectors."""
+    return np.pad(values, [(0, _whole(width) - width) for width in values.shape])
 
 
 # --- from outputs to actions ----------------------------------------------------------------------------------
