@@ -13,6 +13,7 @@ from stretto.adapters.blocks import AgentKind
 from stretto.adapters.gymnasium import ONLY_AGENT
 from stretto.core import Action, AgentId, NextEpisode, Outcome, WorldSpec
 from stretto.envs import messages
+from stretto.envs.infos import entries
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.vector import VectorEnv
 from stretto.errors import UsageError
@@ -82,9 +83,8 @@ class VectorWorlds:
             if request.error is not None:
                 found[slot] = request.error
             else:
-                infos = None if request.value is None else request.value.infos
-                entries = infos if infos is None or isinstance(infos, list) else infos.entries()
-                info = entries[0][1] if entries else {}
+                infos = [] if request.value is None else entries(request.value.infos)
+                info = infos[0][1] if infos else {}
                 found[slot] = self._outcome(slot, info) if self._kinds is None else self._by_agent(slot, info)
         return found
 

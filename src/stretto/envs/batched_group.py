@@ -16,7 +16,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from stretto.core import NextEpisode
 from stretto.envs.arrays import Rows
-from stretto.envs.infos import BatchInfos, Infos
+from stretto.envs.infos import BatchInfos, Infos, entries
 from stretto.envs.messages import Built, Extras, Origin, ResetSlot, SlotPlan
 from stretto.envs.slot import PROBATION_CALLS, GroupSettings
 from stretto.errors import InvalidOutput, Place, UsageError
@@ -387,4 +387,4 @@ def _joined(pieces: Sequence[Infos]) -> Infos:
     present = [piece for piece in pieces if isinstance(piece, BatchInfos)]
     if len(present) <= 1:
         return present[0] if present else None
-    return [entry for piece in present for entry in piece.entries()]
+    return [entry for piece in present for entry in entries(piece)]

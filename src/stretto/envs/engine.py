@@ -9,19 +9,18 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode
 
 from stretto.budget import Lease
 from stretto.core import NextEpisode
 from stretto.envs import messages
 from stretto.envs.arrays import STEP_ALL, Buffers, as_actions, step_one
-from stretto.envs.infos import InfoJoin, Infos, merge
+from stretto.envs.infos import InfoJoin, entries, merge
 from stretto.envs.messages import Extras
 from stretto.envs.recovery import Recovery
 from stretto.envs.slots import Options, SlotState, TaskSource
 from stretto.errors import ClosedError, ResetNeeded, UsageError
 from stretto.spaces import Array
-from stretto.workers.requests import Issue, Request, sender, signaller
+from stretto.workers.requests import Issue, Request, answers_to, sender, signaller
 from stretto.workers.single_user import SingleUser
 from stretto.workers.supervisor import Supervisor
 
@@ -37,8 +36,6 @@ class Engine:
         recovery: Recovery,
         state: SlotState,
         *,
-        autoreset_mode: AutoresetMode,
-        episode_seeds: bool,
         lease: Lease | None,
         blocks: int = 0,
     ) -> None:
@@ -47,10 +44,7 @@ class Engine:
         self.everyone = range(state.count)
         self.flying: dict[int, Request] = {}
         self.join_infos: InfoJoin = merge
-        self._episode_seeds = episode_seeds
         self._by_signal = supervisor.backend.shares_memory and not state.actions.loose
-        self._next_step = autoreset_mode is AutoresetMode.NEXT_STEP
-        self._same_step = autoreset_mode is AutoresetMode.SAME_STEP
         self._stuck: str | None = _NOT_RESET
         self._closed: str | None = None
         self._lease, self._together = lease, blocks > 0
@@ -77,12 +71,10 @@ class Engine:
         if len(slots) < self.count and self.flying:
             return self._reset_beside_others(seeds, options, slots)
         failed = failed or bool(self.flying)
-        plans = {how.slot: how for how in state.plan_reset(seeds, options, slots, self._episode_seeds)}
+        plans = {how.slot: how for how in state.plan_reset(seeds, options, slots)}
         for slot, how in plans.items():
             state.last_reset[slot] = how
-            if (
-                failed or how.seed is not None
-            ):  # else it goes on from what was before, and may have to be restored to it
+            if failed or how.seed is not None:  # else it may have to be restored to what was before
                 state.history.forget(slot)
         if failed:
             self.recovery.recover(supervisor)
@@ -98,16 +90,14 @@ class Engine:
         ]
         state.being_reset = frozenset(plans)
         try:
-            supervisor.settle(requests)
+            answers = supervisor.settle(requests)
         finally:
             state.being_reset = frozenset()
         if len(slots) < self.count:
             state.copy_rows([slot for slot in self.everyone if slot not in plans], state.buffer, buffer)
         for how in plans.values():
             state.history.reset(how)
-        infos = self._take(
-            [request.value for request in requests], buffer, [[how.slot for how in share] for share in shares if share]
-        )
+        infos = self._take(answers, buffer, [[how.slot for how in share] for share in shares if share])
         state.buffer = buffer
         self._note_ended(buffer)
         self._stuck = None
@@ -121,23 +111,20 @@ class Engine:
         if busy:
             raise UsageError(f"an environment must be received before it is reset, slot {busy[0]} was not; call recv()")
         self._stuck = "a reset was interrupted or failed"
-        requests = self.reset_each(seeds, options, slots)
-        for request in requests:
-            if request.error is not None:
-                raise request.error
+        answers = answers_to(self.reset_each(seeds, options, slots))
         self._stuck = None
-        return self.join_infos([request.value.infos for request in requests], self.count)
+        return self.join_infos([extras.infos for extras in answers], self.count)
 
     def reset_each(self, seeds: Sequence[int | None], options: Options, slots: Sequence[int]) -> list[Request]:
         """Reset `slots`, none of them in flight, each by itself; return what was asked, answered or failed."""
         state, supervisor = self.state, self.supervisor
         requests = []
-        for how in state.plan_reset(seeds, options, slots, self._episode_seeds):
+        for how in state.plan_reset(seeds, options, slots):
             slot, buffer = how.slot, 1 - state.buffer_of(how.slot)
             state.last_reset[slot] = how
             if how.seed is not None:
                 state.history.forget(slot)
-            issue, done = sender(messages.Reset([how], buffer)), partial(_reset_one, state, how, buffer)
+            issue, done = sender(messages.Reset([how], buffer)), partial(state.reset_one, how, buffer)
             requests.append(supervisor.ask(self._seat_of[slot], issue, "resetting", self._limits.reset, done))
         state.being_reset = frozenset(slots)
         try:
@@ -175,15 +162,14 @@ class Engine:
                 supervisor.ask(seat, self._step_message(part, admitted, buffer), "stepping", self._limits.step)
                 for seat, part in zip(supervisor.seats, self._parts, strict=True)
             ]
-            supervisor.settle(requests)
-            answers = [request.value for request in requests]
+            answers = supervisor.settle(requests)
         if self._keeps_steps:
             state.history.stepped(admitted, None)
         infos = {} if answers is None else self._take(answers, buffer, self._parts)
         state.buffer = buffer  # before anything is asked again: a worker may have to be restored to these rows
         state.counters.stepped(state.buffers.terminated[buffer], state.buffers.truncated[buffer])
         if state.has_tasks:
-            self._tell_next(state.coming(np.flatnonzero(state.counters.settle()).tolist()))
+            self._tell_next(state.coming_by_task(np.flatnonzero(state.counters.settle()).tolist()))
         self._stuck = None
         return infos
 
@@ -196,14 +182,9 @@ class Engine:
         return sender(messages.Step(None, rows, buffer), by_value=False)
 
     def _take(self, answers: Sequence[Extras | None], buffer: int, parts: Sequence[Any]) -> dict[str, Any]:
-        pieces: list[Infos] = []
         for extras, part in zip(answers, parts, strict=True):
-            if extras is None:
-                pieces.append(None)
-            else:
-                self.state.take(extras, buffer, part)
-                pieces.append(extras.infos)
-        return self.join_infos(pieces, self.count)
+            self.state.take(extras, buffer, part)
+        return self.join_infos([None if extras is None else extras.infos for extras in answers], self.count)
 
     def _note_ended(self, buffer: int) -> None:
         buffers = self.state.buffers
@@ -214,7 +195,7 @@ class Engine:
         for seat in self.supervisor.seats:
             share = {slot: episodes[slot] for slot in seat.factory.slots if slot in episodes}
             if share:
-                done = partial(_knows_next, self.state, share)
+                done = partial(self.state.told_next, share)
                 issue = sender(messages.TellNext(share), by_value=False)
                 self.supervisor.ask(seat, issue, "hearing what comes next", self._limits.step, done)
 
@@ -224,13 +205,7 @@ class Engine:
             self.check_open()
             if self._stuck is not None:
                 raise ResetNeeded(f"the environments must be reset before they are told more, because {self._stuck}")
-            counters = self.state.counters
-            self._tell_next(
-                {
-                    slot: self.state.as_next(slot, int(counters.episodes[slot]) + 1, episode)
-                    for slot, episode in episodes.items()
-                }
-            )
+            self._tell_next(self.state.coming(episodes))
 
     # ---- some slots ----
 
@@ -248,7 +223,7 @@ class Engine:
             else:
                 rows = one if state.actions.loose else [state.actions.row(one, (), 0)]
                 issue = sender(messages.Step([slot], rows, buffer), by_value=False)
-            done = partial(_stepped_one, state, slot, buffer, one, self._next_step)
+            done = partial(state.stepped_one, slot, buffer, one)
             self.flying[slot] = supervisor.ask(seat, issue, "stepping", self._limits.step, done)
 
     def recv(self, ready: int | None, ordered: bool) -> tuple[list[int], dict[str, Any]]:
@@ -264,33 +239,15 @@ class Engine:
         self._stuck = "a recv was interrupted or failed"
         self.supervisor.wait(requests[:wanted] if ordered else requests, wanted)
         slots = [slot for slot, request in self.flying.items() if request.finished][:wanted]
-        taken = [self.flying.pop(slot) for slot in slots]
-        for request in taken:
-            if request.error is not None:
-                raise request.error
+        answers = answers_to([self.flying.pop(slot) for slot in slots])
         self._stuck = None
-        began = [slot for slot in slots if self._began(slot)]
         state = self.state
+        began = [slot for slot in slots if state.began(slot)]
         state.counters.begin(began)
         if state.has_tasks:
-            self._tell_next(state.coming(began))
-        pieces: list[Infos] = []
-        for row, request in enumerate(taken):
-            infos = None if request.value is None else request.value.infos
-            if infos is not None:
-                entries = infos if isinstance(infos, list) else infos.entries()
-                pieces.append([(row, info) for _, info in entries])
-        return slots, merge(pieces, len(slots))
-
-    def _began(self, slot: int) -> bool:
-        """Whether the slot's last step was one that began an episode."""
-        buffer = self.state.buffer_of(slot)
-        if self._next_step:
-            buffer = 1 - buffer
-        elif not self._same_step:
-            return False
-        buffers = self.state.buffers
-        return bool(buffers.terminated[buffer][slot] or buffers.truncated[buffer][slot])
+            self._tell_next(state.coming_by_task(began))
+        by_row = [(row, extras.infos) for row, extras in enumerate(answers) if extras is not None]
+        return slots, merge([[(row, info) for _, info in entries(infos)] for row, infos in by_row], len(slots))
 
     def gather(self, slots: Sequence[int]) -> tuple[Any, Array, Array, Array]:
         """Return copies of the last rows of `slots`: a batch of observations, rewards and both flags."""
@@ -314,9 +271,8 @@ class Engine:
         """Send all workers the same message and return one result a slot."""
         with self.alone:
             self.check_idle()
-            return tuple(
-                value for part in self.supervisor.tell(lambda _: message, doing, self._limits.step) for value in part
-            )
+            answers = self.supervisor.tell(lambda _: message, doing, self._limits.step)
+            return tuple(value for part in answers for value in part)
 
     def set_attr(self, name: str, values: Mapping[int, Any]) -> None:
         """Set an attribute in the worlds of the slots that have a value."""
@@ -338,7 +294,7 @@ class Engine:
                 raise UsageError("tasks can be replaced only where there are some; pass tasks=... to make_vec")
             state.set_tasks(tasks)
             if self._stuck is None:
-                self._tell_next(state.coming(self.everyone))
+                self._tell_next(state.coming_by_task(self.everyone))
 
     def check_open(self) -> None:
         if self._closed:
@@ -373,7 +329,7 @@ class Engine:
         """Raise unless all slots can be stepped now."""
         if self._stuck is not None or self.flying or self._closed:
             self.check_idle()
-            raise ResetNeeded(f"the environments must be reset before they are stepped, because {self._why_stuck()}")
+            raise ResetNeeded(f"the environments must be reset before they are stepped, because {self._stuck}")
 
     def check_ids(self, ids: Sequence[int] | Array | None) -> list[int]:
         """Return the slots of these ids (`None`: all); raise unless they can be sent now."""
@@ -382,17 +338,12 @@ class Engine:
         slots = list(self.everyone) if ids is None else _whole_numbers(ids)
         if self._stuck is not None:
             raise ResetNeeded(f"the environments must be reset before they are stepped, because {self._stuck}")
+        if len(set(slots)) != len(slots) or not all(0 <= slot < self.count for slot in slots):
+            raise UsageError(f"ids must be different and from 0 to {self.count - 1}, got {slots}")
         for slot in slots:
-            if not 0 <= slot < self.count:
-                raise UsageError(f"ids must be from 0 to {self.count - 1}, got {slot}")
             if slot in self.flying:
                 raise UsageError(f"an environment must be received before it is sent again, slot {slot} was not")
-        if len(set(slots)) != len(slots):
-            raise UsageError(f"ids must be different, got {slots}")
         return slots
-
-    def _why_stuck(self) -> str:
-        return self._stuck or "steps are under way"
 
     def close(self) -> None:
         """End the workers and let go of the arrays; may be called twice."""
@@ -438,27 +389,3 @@ def _whole_numbers(ids: Any) -> list[int]:
     if any(isinstance(one, (bool, np.bool_)) or not isinstance(one, (int, np.integer)) for one in given) or not given:
         raise UsageError(f"ids must be the numbers of one environment or more, got {ids!r}")
     return [int(one) for one in given]
-
-
-def _stepped_one(
-    state: SlotState, slot: int, buffer: int, actions: list[Any], next_step: bool, extras: Extras | None
-) -> None:
-    """Take in the step of one slot. A function of the state alone: requests must not keep an engine alive."""
-    old = state.buffer_of(slot)
-    b = state.buffers
-    state.history.stepped(actions, [slot])
-    state.take(extras, buffer, [slot])
-    state.own_buffer[slot] = buffer
-    state.counters.counts.episodes += int(b.terminated[buffer][slot] or b.truncated[buffer][slot])
-    state.counters.counts.steps += 1 - int(next_step and bool(b.terminated[old][slot] or b.truncated[old][slot]))
-
-
-def _reset_one(state: SlotState, how: messages.ResetSlot, buffer: int, extras: Extras) -> None:
-    """Take in the reset of one slot."""
-    state.history.reset(how)
-    state.take(extras, buffer, [how.slot])
-    state.own_buffer[how.slot] = buffer
-
-
-def _knows_next(state: SlotState, episodes: Mapping[int, NextEpisode], _: None) -> None:
-    state.told_next(episodes)

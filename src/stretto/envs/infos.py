@@ -106,6 +106,11 @@ InfoJoin = Callable[[Sequence[Infos], int], dict[Any, Any]]
 """Puts the infos of all slots together, given in the order of the slots, with the number of slots."""
 
 
+def entries(infos: Infos) -> list[SlotInfo]:
+    """Return infos as a dictionary for each slot that has one, however they came."""
+    return [] if infos is None else infos if isinstance(infos, list) else infos.entries()
+
+
 def pack(entries: list[SlotInfo], span: range | None = None) -> Infos:
     """Make `entries` as small as they can be without losing anything: a table, if one can hold them.
 
@@ -267,7 +272,7 @@ def merge(pieces: Sequence[Infos], count: int) -> dict[str, Any]:
             return _join(tables, plan, count)
     infos: dict[str, Any] = {}
     for piece in present:
-        for slot, info in piece if isinstance(piece, list) else piece.entries():
+        for slot, info in entries(piece):
             add_info(infos, info, slot, count)
     return infos
 
@@ -279,7 +284,7 @@ def by_slot(pieces: Sequence[Infos], _: int) -> dict[Any, Any]:
     """
     infos: dict[int, list[dict[str, Any]]] = {}
     for piece in pieces:
-        for slot, info in piece if isinstance(piece, list) else piece.entries() if piece is not None else ():
+        for slot, info in entries(piece):
             infos.setdefault(slot, []).append(info)
     return infos
 

@@ -180,7 +180,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     supervisor, groups, chosen = _start(worlds, chosen, recovery, budget, isolate, native_threads)
     try:
         built = agree(groups, [seat.factory.slots.start for seat in supervisor.seats], num_envs, observation_mode)
-        state = _state(supervisor, recovery, built, num_envs, replay_limit, mode)
+        state = _state(supervisor, recovery, built, num_envs, replay_limit, group)
         state.set_tasks(tasks)
     except BaseException:
         supervisor.close()
@@ -189,8 +189,6 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         supervisor,
         recovery,
         state,
-        autoreset_mode=mode,
-        episode_seeds=episode_seeds,
         lease=budget.lease(chosen.workers * native_threads),
         blocks=built.blocks,
     )
@@ -320,11 +318,12 @@ def _consider_vectorized(
 
 
 def _state(
-    supervisor: Supervisor, recovery: Recovery, built: Built, count: int, replay_limit: int, mode: AutoresetMode
+    supervisor: Supervisor, recovery: Recovery, built: Built, count: int, replay_limit: int, group: GroupSettings
 ) -> SlotState:
     """Lay out the arrays and tell the workers where they are."""
     observations, actions = SpaceLayout(built.observation_space), SpaceLayout(built.action_space)
-    state = SlotState(observations, actions, count, replay_limit, mode)
+    modes = group.autoreset_mode, group.episode_seeds
+    state = SlotState(observations, actions, count, replay_limit, *modes)
     fields, size = lay_out(array_shapes(observations, actions, count))
     supervisor.arena.allocate(size)
     state.buffers = Buffers.of(supervisor.arena.view(fields), len(observations.fixed))

@@ -31,7 +31,13 @@ class SlotState:
     """Everything about the slots that must outlive a worker."""
 
     def __init__(
-        self, observations: SpaceLayout, actions: SpaceLayout, count: int, replay_limit: int, mode: AutoresetMode
+        self,
+        observations: SpaceLayout,
+        actions: SpaceLayout,
+        count: int,
+        replay_limit: int,
+        mode: AutoresetMode,
+        episode_seeds: bool,
     ) -> None:
         self.observations, self.actions, self.count = observations, actions, count
         self.history = History(count, actions, replay_limit)
@@ -42,7 +48,7 @@ class SlotState:
         self.last_reset: list[ResetSlot | None] = [None] * count
         self.buffer = 0
         self.own_buffer: dict[int, int] = {}
-        self._resets_in_same_step = mode is AutoresetMode.SAME_STEP
+        self._mode, self._episode_seeds = mode, episode_seeds
         self.being_reset: frozenset[int] = frozenset()
         self._tasks: TaskSource | None = None
         self._told: dict[int, tuple[int, NextEpisode]] = {}  # in which episode a slot was told of the next one
@@ -54,6 +60,17 @@ class SlotState:
     def buffer_of(self, slot: int) -> int:
         """The buffer that holds the slot's last row."""
         return self.own_buffer.get(slot, self.buffer)
+
+    def ended(self, slot: int, buffer: int) -> bool:
+        """Whether a row of the slot ends an episode."""
+        return bool(self.buffers.terminated[buffer][slot] or self.buffers.truncated[buffer][slot])
+
+    def began(self, slot: int) -> bool:
+        """Whether the slot's last step was one that began an episode."""
+        buffer = self.buffer_of(slot)
+        if self._mode is AutoresetMode.NEXT_STEP:
+            return self.ended(slot, 1 - buffer)
+        return self._mode is AutoresetMode.SAME_STEP and self.ended(slot, buffer)
 
     def row(self, slot: int) -> tuple[Any, float, bool, bool]:
         """Return a copy of the slot's last row: observation, reward, terminated, truncated."""
@@ -97,23 +114,31 @@ class SlotState:
             assert how is not None
             self.history.recorded(origin, dataclasses.replace(how, slot_seed=self.slot_seeds[origin.slot]))
 
+    # What a request of one slot calls with its answer. Such a request must not keep an engine alive, only this.
+
+    def stepped_one(self, slot: int, buffer: int, actions: list[Any], extras: Extras | None) -> None:
+        """Take in the step of one slot."""
+        only_reset = self._mode is AutoresetMode.NEXT_STEP and self.ended(slot, self.buffer_of(slot))
+        self.history.stepped(actions, [slot])
+        self.take(extras, buffer, [slot])
+        self.own_buffer[slot] = buffer
+        self.counters.counts.episodes += self.ended(slot, buffer)
+        self.counters.counts.steps += not only_reset
+
+    def reset_one(self, how: ResetSlot, buffer: int, extras: Extras) -> None:
+        """Take in the reset of one slot."""
+        self.history.reset(how)
+        self.take(extras, buffer, [how.slot])
+        self.own_buffer[how.slot] = buffer
+
     # ---- resets and tasks ----
 
-    def plan_reset(
-        self,
-        seeds: Sequence[int | None],
-        options: Options,
-        slots: Iterable[int],
-        episode_seeds: bool,
-    ) -> list[ResetSlot]:
-        """Say how each of these slots is to be reset. A seed begins a new count of episodes.
-
-        `options` are for all, or a sequence has those of each slot.
-        """
+    def plan_reset(self, seeds: Sequence[int | None], options: Options, slots: Iterable[int]) -> list[ResetSlot]:
+        """Say how each of these slots is to be reset. A seed begins a new count of episodes."""
         plans = []
         for slot in slots:
             seed = seeds[slot]
-            if seed is None and episode_seeds and self.slot_seeds[slot] is None:
+            if seed is None and self._episode_seeds and self.slot_seeds[slot] is None:
                 seed = SeedTree(self.entropy).child("slot", slot).seed()
             if seed is not None:
                 self.slot_seeds[slot] = seed
@@ -130,7 +155,7 @@ class SlotState:
                 episode=episode,
                 slot_seed=seed,
                 entropy=self.entropy,
-                next=self.as_next(slot, episode + 1, NextEpisode()) if self._tasks else None,
+                next=self.coming_by_task([slot]).get(slot),
             )
             plans.append(how)
         return plans
@@ -167,17 +192,21 @@ class SlotState:
         task = {} if self._tasks is None else {"task": self.task(slot, episode)}
         return None if options is None and not task else {**task, **(options or {})}
 
-    def as_next(self, slot: int, number: int, episode: NextEpisode) -> NextEpisode:
-        """Return what a slot is to play as its episode `number`: with its task, unless it says another."""
-        if episode.idle:
-            return episode
-        return NextEpisode(episode.seed, self._with_task(slot, number, episode.options))
+    def coming(self, episodes: Mapping[int, NextEpisode]) -> dict[int, NextEpisode]:
+        """Return what slots play next: as they are told, and with their tasks, unless they are told another."""
+        numbers = self.counters.episodes
+        return {
+            slot: episode
+            if episode.idle
+            else NextEpisode(episode.seed, self._with_task(slot, int(numbers[slot]) + 1, episode.options))
+            for slot, episode in episodes.items()
+        }
 
-    def coming(self, slots: Iterable[int]) -> dict[int, NextEpisode]:
-        """Return what slots play next where only their tasks say so."""
-        return {slot: self.as_next(slot, int(self.counters.episodes[slot]) + 1, NextEpisode()) for slot in slots}
+    def coming_by_task(self, slots: Iterable[int]) -> dict[int, NextEpisode]:
+        """Return what slots play next where only their tasks say so; nothing where there are none."""
+        return {} if self._tasks is None else self.coming(dict.fromkeys(slots, NextEpisode()))
 
-    def told_next(self, episodes: Mapping[int, NextEpisode]) -> None:
+    def told_next(self, episodes: Mapping[int, NextEpisode], _: object = None) -> None:
         """Take note that a worker knows what comes next."""
         for slot, episode in episodes.items():
             self.history.told_next(slot, episode)
@@ -208,7 +237,7 @@ class SlotState:
         episode = int(self.counters.episodes[slot])
         told_at, following = self._told.get(slot, (-1, None))
         if told_at != episode:
-            following = self.as_next(slot, episode + 1, NextEpisode()) if self._tasks else None
+            following = self.coming_by_task([slot]).get(slot)
         return SlotPlan(
             slot=slot,
             attempts=attempts,
@@ -218,15 +247,13 @@ class SlotState:
             lost_episode=episode,
             slot_seed=self.slot_seeds[slot],
             next=following,
-            is_over=slot in self.being_reset or (was_reset and self._is_over(slot)),
+            is_over=slot in self.being_reset or (was_reset and self._waits_for_reset(slot)),
             reason=reason,
         )
 
-    def _is_over(self, slot: int) -> bool:
+    def _waits_for_reset(self, slot: int) -> bool:
         """Whether the slot's episode has ended, and the next has not begun."""
-        b, buffer = self.buffers, self.buffer_of(slot)
-        done = bool(b.terminated[buffer][slot] or b.truncated[buffer][slot])
-        return done and not self._resets_in_same_step
+        return self._mode is not AutoresetMode.SAME_STEP and self.ended(slot, self.buffer_of(slot))
 
     def restored(self, result: Restored) -> None:
         """Count what a new worker has restored, and warn of what it could not."""

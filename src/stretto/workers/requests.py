@@ -231,6 +231,14 @@ def count_finished(requests: Sequence[Request]) -> int:
     return count
 
 
+def answers_to(requests: Sequence[Request]) -> list[Any]:
+    """Return the answers to finished requests, or raise the first failure in their order."""
+    for request in requests:
+        if request.error is not None:
+            raise request.error
+    return [request.value for request in requests]
+
+
 def answered_enough(requests: Sequence[Request], wanted: int) -> Callable[[], bool]:
     """Return what looks whether so many of them are answered; it looks at shared words alone, again and again."""
     pending = [(r.seat.worker.words, r.number) for r in requests if not r.finished and r.seat.worker is not None]

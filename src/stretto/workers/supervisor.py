@@ -26,6 +26,7 @@ from stretto.workers.requests import (
     Seat,
     TellWhoAsked,
     answered_enough,
+    answers_to,
     count_finished,
     not_again,
     sender,
@@ -183,10 +184,7 @@ class Supervisor:
     def settle(self, requests: Sequence[Request]) -> list[Any]:
         """Wait until all requests are answered; return the answers, or raise the first failure in their order."""
         self.wait(requests)
-        for request in requests:
-            if request.error is not None:
-                raise request.error
-        return [request.value for request in requests]
+        return answers_to(requests)
 
     def wait(self, requests: Sequence[Request], ready: int | None = None) -> None:
         """Wait until `ready` of the requests (default: all) are answered or failed; see to workers that are lost."""
