@@ -229,7 +229,7 @@ class _StrettoInSb3:
     def __init__(self, world: World, num_envs: int) -> None:
         from stretto.interop.sb3 import sb3_vec_env
 
-        self._envs = sb3_vec_env(world.make, num_envs, copy=False)
+        self._envs = sb3_vec_env(world.make, num_envs, monitor=False, copy=False)
         self._envs.reset()
         self.choice = self._envs.vector_env.choice
 

@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode
 import stretto
 from stretto.testing import check_same
 from tests.backends import every_backend
-from tests.worlds import CountTo, Drift, ReusesItsArray, makes
+from tests.worlds import CountTo, Drift, ReusesItsArray, TaskWorld, makes
 
 
 @every_backend
@@ -172,3 +172,17 @@ def test_copies_are_the_callers_to_write_into(options):
         for array in step[:4]:
             array[:] = 0
         assert envs.step([2, 2]).observations.tolist() == [[2, 2], [2, 2]]
+
+
+@every_backend
+def test_some_slots_are_reset_each_with_options_of_its_own(options):
+    mask = np.array([True, False, True])
+    with stretto.make_vec(makes(TaskWorld, 9), 3, **options) as envs:
+        envs.reset(seed=0)
+        envs.step([0, 0, 0])
+        given = [{"task": 1}, {"task": 2}, None]
+        shown, _ = envs.reset(seed=[4, None, 4], options=given, reset_mask=mask)
+        assert shown.tolist() == [[0, 1, -1], [1, -1, -1], [0, -1, -1]]
+        assert envs.reset(options={"task": 5}, reset_mask=mask)[0][:, 1].tolist() == [5, -1, 5]
+        with pytest.raises(stretto.UsageError, match="given once"):
+            envs.reset(options={"reset_mask": mask}, reset_mask=mask)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import os
+import signal
 import threading
 
 import numpy as np
@@ -205,3 +207,59 @@ def test_ids_that_are_no_numbers_of_environments_are_refused(ids):
         envs.reset(seed=0)
         with pytest.raises(stretto.UsageError, match="ids must be"):
             envs.send(np.zeros(1, int), ids)
+
+
+# ---- as Gymnasium's AsyncVectorEnv has it ----
+
+
+@every_backend
+@every_mode
+def test_a_step_in_two_halves_is_a_step(mode, options):
+    with stretto.make_vec(Drift, 5, autoreset_mode=mode, **options) as envs:
+        actions = sample_actions(envs, 40)
+        expected = play(envs, actions, 3)
+        envs.reset(seed=3)
+        for number, batch in enumerate(actions, 1):
+            envs.step_async(batch)
+            assert envs.in_flight == 5
+            check_same(tuple(envs.step_wait()), tuple(expected.moments[number][:5]), f"step {number} in two halves")
+            assert envs.in_flight == 0
+        check_same(tuple(envs.step(actions[0]))[1].shape, (5,), "and a whole one after that")
+        assert envs.statistics().episodes >= 2 * expected.episodes
+
+
+def test_a_worker_that_dies_between_the_halves_is_replayed():
+    with stretto.make_vec(Drift, 4, backend="process", workers=2, isolate=True) as envs:
+        actions = sample_actions(envs, 20)
+        expected = play(envs, actions, 3)
+        envs.reset(seed=3)
+        for number, batch in enumerate(actions, 1):
+            envs.step_async(batch)
+            if number in (3, 11):
+                os.kill(envs.worker_pids[number % 2], signal.SIGKILL)
+            check_same(envs.step_wait().observations, expected.moments[number][0], f"step {number}")
+        assert envs.statistics().restarts == 2
+
+
+@every_backend
+def test_the_halves_of_a_step_belong_together(options):
+    zeros = np.zeros(2, int)
+    with stretto.make_vec(Drift, 2, **options) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(stretto.UsageError, match=r"call step_async\(actions\) first"):
+            envs.step_wait()
+        envs.step_async(zeros)
+        for call in (
+            lambda: envs.step_async(zeros),
+            lambda: envs.step(zeros),
+            lambda: envs.send(zeros),
+            envs.recv,
+            lambda: envs.next_episodes({}),
+        ):
+            with pytest.raises(stretto.UsageError, match=r"must be (finished|received)"):
+                call()
+        envs.step_wait()
+        envs.step_async(zeros)
+        first = envs.reset(seed=0)[0]  # which lets the step go
+        check_same(envs.reset(seed=0)[0], first, "a reset in the middle of a step, and one after it")
+        envs.step(zeros)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
@@ -142,3 +145,58 @@ def test_a_source_that_raises_is_the_callers_to_see(options):
         pytest.raises(LookupError, match="no more tasks"),
     ):
         envs.reset(seed=0)
+
+
+# ---- which task and which episode a slot is in ----
+
+
+@every_backend
+@every_mode
+def test_the_task_and_the_episode_of_each_slot_are_known(mode, options):
+    factories = [makes(TaskWorld, length) for length in (1, 2, 4)]
+    with stretto.make_vec(factories, tasks=numbered, autoreset_mode=mode, **options) as envs:
+        assert envs.tasks == (None,) * 3
+        shown = envs.reset(seed=0, options=[{"task": 7}, None, None])[0]
+        assert envs.tasks == (7, 100, 200)
+        for number in range(12):
+            if number == 5:
+                envs.next_episodes({2: stretto.NextEpisode(options={"task": 55})})
+            step = envs.step(np.zeros(3, int))
+            shown = step.observations
+            if mode is AutoresetMode.DISABLED and (over := step.terminations).any():
+                shown = envs.reset(options={"reset_mask": over})[0]
+            assert list(envs.tasks) == shown[:, 1].tolist()
+            own = [task for task in (7, 55) if task in envs.tasks]
+            assert [task % 100 for task in envs.tasks if task not in own] == [
+                episode for episode, task in zip(envs.episodes, envs.tasks, strict=True) if task not in own
+            ]
+        assert envs.episodes.max() > 3
+
+
+@every_backend
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=lambda mode: mode.value)
+def test_they_are_those_of_what_was_received_where_slots_go_their_own_ways(mode, options):
+    with stretto.make_vec(makes(TaskWorld, 2), 2, autoreset_mode=mode, **options) as envs:
+        envs.reset(seed=0)
+        seen = set()
+        for number in range(12):
+            envs.send(np.zeros(2, int))
+            assert envs.in_flight == 2
+            envs.next_episodes({number % 2: stretto.NextEpisode(options={"task": number})})
+            ready = envs.recv(ordered=True)
+            assert envs.in_flight == 0
+            shown = [None if task < 0 else task for task in ready.observations[:, 1]]
+            assert list(envs.tasks) == shown
+            seen.update(shown)
+        assert len(seen) > 3
+
+
+def test_a_reset_forgets_what_a_slot_was_told_also_when_its_worker_dies_then():
+    with stretto.make_vec(makes(TaskWorld, 2), 1, backend="process", isolate=True) as envs:
+        envs.reset(seed=0)
+        envs.next_episodes({0: stretto.NextEpisode(options={"task": 3})})
+        envs.reset(seed=0)
+        os.kill(envs.worker_pids[0], signal.SIGKILL)
+        tasks = [envs.step([0]).observations[0, 1] for _ in range(4)]
+        assert tasks == [-1] * 4
+        assert envs.statistics().restarts == 1

@@ -109,6 +109,18 @@ def test_blocks_decide_what_is_seen_and_workers_do_not(how):
         assert difference(trajectory(envs), expected) is None
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_step_in_two_halves_is_a_step(workers):
+    with stretto.make_vec(CARTPOLE, 12, vectorized=workers, backend="process", workers=workers) as envs:
+        expected = trajectory(envs)
+        envs.action_space.seed(1)
+        seen = [envs.reset(seed=5)[0]]
+        for _ in range(40):
+            envs.step_async(envs.action_space.sample())
+            seen.append(tuple(envs.step_wait()))
+        assert difference(seen, expected) is None
+
+
 @pytest.mark.parametrize("seed", [5, None])
 def test_a_killed_worker_is_replayed_and_nothing_differs(seed):
     def kill(k):

@@ -11,6 +11,7 @@ from stretto.envs import messages
 from stretto.envs.engine import Engine
 from stretto.envs.slots import Statistics, TaskSource
 from stretto.errors import UsageError
+from stretto.spaces import Array
 
 
 class WorldCalls:
@@ -103,6 +104,21 @@ class WorldCalls:
             if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
                 raise UsageError(f"an episode's seed must be a whole number of at least 0, or None, got {seed!r}")
         self._engine.next_episodes(episodes)
+
+    @property
+    def episodes(self) -> Array:
+        """The number of the episode that each environment is in: 0 after a reset with a seed, 1 after the next one, ..."""
+        return self._engine.state.counters.episodes.copy()
+
+    @property
+    def tasks(self) -> tuple[Any, ...]:
+        """The task of the episode that each environment is in; `None` for one without a task."""
+        return tuple(self._engine.state.task_now(slot) for slot in self._engine.everyone)
+
+    @property
+    def in_flight(self) -> int:
+        """How many environments are at a step that was sent and not yet received."""
+        return len(self._engine.flying)
 
     def statistics(self) -> Statistics:
         """Return what was counted since construction."""

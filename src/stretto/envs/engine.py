@@ -24,7 +24,7 @@ from stretto.workers.requests import Issue, Request, answers_to, sender, signall
 from stretto.workers.single_user import SingleUser
 from stretto.workers.supervisor import Supervisor
 
-_NOT_RESET = "it was not reset yet"
+_NOT_RESET, _STEP_FAILED = "it was not reset yet", "a step was interrupted or failed"
 
 
 class Engine:
@@ -43,6 +43,7 @@ class Engine:
         self.count = state.count
         self.everyone = range(state.count)
         self.flying: dict[int, Request] = {}
+        self._begun: tuple[list[Any], int, list[Request]] | None = None  # a step of all slots
         self.join_infos: InfoJoin = merge
         self._by_signal = supervisor.backend.shares_memory and not state.actions.loose
         self._stuck: str | None = _NOT_RESET
@@ -79,6 +80,7 @@ class Engine:
         if failed:
             self.recovery.recover(supervisor)
             self.flying.clear()
+            self._begun = None
         state.align()
         buffer = 1 - state.buffer
         self._stuck = "a reset was interrupted or failed"
@@ -140,6 +142,7 @@ class Engine:
         self.supervisor.wait(requests)
         for slot in slots:
             del self.flying[slot]
+        self.state.see_begun(slots)
         return requests
 
     def step(self, admitted: list[Any]) -> dict[str, Any]:
@@ -149,20 +152,67 @@ class Engine:
             state.align()
             self._note_ended(state.buffer)
         buffer = 1 - state.buffer
-        self._stuck = "a step was interrupted or failed"
+        self._stuck = _STEP_FAILED
         if self._by_signal:
-            if self._hands_over:
-                state.buffers.actions = admitted
-            else:
-                for target, array in zip(state.buffers.actions, admitted, strict=True):
-                    target[:] = array
+            self._lay_down(admitted)
             answers = supervisor.signal_all(STEP_ALL + buffer, "stepping", self._limits.step)
         else:
-            requests = [
-                supervisor.ask(seat, self._step_message(part, admitted, buffer), "stepping", self._limits.step)
-                for seat, part in zip(supervisor.seats, self._parts, strict=True)
-            ]
-            answers = supervisor.settle(requests)
+            answers = supervisor.settle(self._ask_to_step(admitted, buffer))
+        return self._stepped(admitted, buffer, answers)
+
+    def begin_step(self, admitted: list[Any]) -> None:
+        """Let every slot step, and return at once, unless the caller has to do it; `end_step` waits for them."""
+        state = self.state
+        if not self._together:
+            self.recovery.move_out(self.supervisor)
+        if state.own_buffer:
+            state.align()
+            self._note_ended(state.buffer)
+        buffer = 1 - state.buffer
+        self._stuck = _STEP_FAILED
+        if self._by_signal:
+            self._lay_down(admitted)
+        requests = self._ask_to_step(admitted, buffer)
+        self._begun = admitted, buffer, requests
+        self.flying = {
+            slot: request
+            for request, seat in zip(requests, self.supervisor.seats, strict=True)
+            for slot in seat.factory.slots
+        }
+        self._stuck = None
+
+    def end_step(self) -> dict[str, Any]:
+        """Wait for the step that was begun; return the infos. The rows are then in `state.buffer`."""
+        self.check_open()
+        if self._begun is None:
+            raise UsageError("step_wait() needs a step under way, and there is none; call step_async(actions) first")
+        admitted, buffer, requests = self._begun
+        self._stuck = _STEP_FAILED
+        self._begun = None
+        self.flying.clear()
+        return self._stepped(admitted, buffer, self.supervisor.settle(requests))
+
+    def _lay_down(self, admitted: list[Any]) -> None:
+        """Lay actions where those who step find them."""
+        buffers = self.state.buffers
+        if self._hands_over:
+            buffers.actions = admitted
+        else:
+            for target, array in zip(buffers.actions, admitted, strict=True):
+                target[:] = array
+
+    def _ask_to_step(self, admitted: list[Any], buffer: int) -> list[Request]:
+        signal = signaller(STEP_ALL + buffer) if self._by_signal else None
+        return [
+            self.supervisor.ask(
+                seat, signal or self._step_message(part, admitted, buffer), "stepping", self._limits.step
+            )
+            for seat, part in zip(self.supervisor.seats, self._parts, strict=True)
+        ]
+
+    def _stepped(self, admitted: list[Any], buffer: int, answers: Sequence[Extras | None] | None) -> dict[str, Any]:
+        """Take in a step of all slots."""
+        state = self.state
         if self._keeps_steps:
             state.history.stepped(admitted, None)
         infos = {} if answers is None else self._take(answers, buffer, self._parts)
@@ -205,6 +255,7 @@ class Engine:
             self.check_open()
             if self._stuck is not None:
                 raise ResetNeeded(f"the environments must be reset before they are told more, because {self._stuck}")
+            self._check_not_begun()
             self._tell_next(self.state.coming(episodes))
 
     # ---- some slots ----
@@ -229,6 +280,7 @@ class Engine:
     def recv(self, ready: int | None, ordered: bool) -> tuple[list[int], dict[str, Any]]:
         """Wait for `ready` of the slots that were sent (default: all); return which, and their infos by row."""
         self.check_open()
+        self._check_not_begun()
         wanted = len(self.flying) if ready is None else ready
         if not 0 < wanted <= len(self.flying):
             raise UsageError(
@@ -242,8 +294,7 @@ class Engine:
         answers = answers_to([self.flying.pop(slot) for slot in slots])
         self._stuck = None
         state = self.state
-        began = [slot for slot in slots if state.began(slot)]
-        state.counters.begin(began)
+        began = state.see_begun(slots)
         if state.has_tasks:
             self._tell_next(state.coming_by_task(began))
         by_row = [(row, extras.infos) for row, extras in enumerate(answers) if extras is not None]
@@ -316,6 +367,10 @@ class Engine:
             self.check_apart("a seed for each slot")
         if options is not None and not isinstance(options, dict):
             self.check_apart("a sequence of options")
+
+    def _check_not_begun(self) -> None:
+        if self._begun is not None:
+            raise UsageError("a step that was begun with step_async() must be finished first; call step_wait()")
 
     def check_idle(self) -> None:
         """Raise unless something other than a step can be asked now."""

@@ -105,10 +105,14 @@ class MultiAgentVectorEnv(WorldCalls):
         return batch_space(self.single_action_space(agent), self.num_envs)
 
     def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: Options = None
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: Options = None,
+        reset_mask: Array | None = None,
     ) -> tuple[AgentBatch, dict[str, Any]]:
-        """Reset all environments, or those where `options["reset_mask"]` is true."""
-        slots, options = chosen_slots(options, self.num_envs)
+        """Reset all environments, or those where `reset_mask` is true; see `VectorEnv.reset`."""
+        slots, options = chosen_slots(options, reset_mask, self.num_envs)
         with self._engine.alone:
             infos = self._engine.reset(slot_seeds(seed, self.num_envs), options, slots)
             value = self._engine.gather(self._engine.everyone)[0] if self._engine.flying else self._value()

@@ -51,7 +51,8 @@ class SlotState:
         self._mode, self._episode_seeds = mode, episode_seeds
         self.being_reset: frozenset[int] = frozenset()
         self._tasks: TaskSource | None = None
-        self._told: dict[int, tuple[int, NextEpisode]] = {}  # in which episode a slot was told of the next one
+        self.begun: set[int] = set()  # slots that began an episode in a step that nobody has received yet
+        self._told: list[dict[int, NextEpisode]] = [{} for _ in range(count)]  # by the episode in which it was told
         self._given: list[dict[int, Any]] = [{} for _ in range(count)]
         self.buffers: Buffers
 
@@ -64,13 +65,6 @@ class SlotState:
     def ended(self, slot: int, buffer: int) -> bool:
         """Whether a row of the slot ends an episode."""
         return bool(self.buffers.terminated[buffer][slot] or self.buffers.truncated[buffer][slot])
-
-    def began(self, slot: int) -> bool:
-        """Whether the slot's last step was one that began an episode."""
-        buffer = self.buffer_of(slot)
-        if self._mode is AutoresetMode.NEXT_STEP:
-            return self.ended(slot, 1 - buffer)
-        return self._mode is AutoresetMode.SAME_STEP and self.ended(slot, buffer)
 
     def row(self, slot: int) -> tuple[Any, float, bool, bool]:
         """Return a copy of the slot's last row: observation, reward, terminated, truncated."""
@@ -122,8 +116,11 @@ class SlotState:
         self.history.stepped(actions, [slot])
         self.take(extras, buffer, [slot])
         self.own_buffer[slot] = buffer
-        self.counters.counts.episodes += self.ended(slot, buffer)
+        ended = self.ended(slot, buffer)
+        self.counters.counts.episodes += ended
         self.counters.counts.steps += not only_reset
+        if only_reset or (ended and self._mode is AutoresetMode.SAME_STEP):
+            self.begun.add(slot)
 
     def reset_one(self, how: ResetSlot, buffer: int, extras: Extras) -> None:
         """Take in the reset of one slot."""
@@ -146,6 +143,8 @@ class SlotState:
                 self._given[slot].clear()
             elif self.last_reset[slot] is not None:
                 self.counters.episodes[slot] += 1
+            self._told[slot].clear()
+            self.begun.discard(slot)
             episode = int(self.counters.episodes[slot])
             own = options if options is None or isinstance(options, dict) else options[slot]
             how = ResetSlot(
@@ -194,11 +193,10 @@ class SlotState:
 
     def coming(self, episodes: Mapping[int, NextEpisode]) -> dict[int, NextEpisode]:
         """Return what slots play next: as they are told, and with their tasks, unless they are told another."""
-        numbers = self.counters.episodes
         return {
             slot: episode
             if episode.idle
-            else NextEpisode(episode.seed, self._with_task(slot, int(numbers[slot]) + 1, episode.options))
+            else NextEpisode(episode.seed, self._with_task(slot, self._episode(slot) + 1, episode.options))
             for slot, episode in episodes.items()
         }
 
@@ -210,14 +208,39 @@ class SlotState:
         """Take note that a worker knows what comes next."""
         for slot, episode in episodes.items():
             self.history.told_next(slot, episode)
-            self._told[slot] = int(self.counters.episodes[slot]), episode
+            now, told = self._episode(slot), self._told[slot]
+            self._told[slot] = {number: told[number] for number in told if number == now - 1} | {now: episode}
+
+    def _episode(self, slot: int) -> int:
+        """Return the number of the episode that a slot is in, whether or not anybody has received that it began."""
+        return int(self.counters.episodes[slot]) + (slot in self.begun)
+
+    def see_begun(self, slots: Iterable[int]) -> list[int]:
+        """Return which of these slots have begun an episode with the step that is received now."""
+        began = [slot for slot in slots if slot in self.begun]
+        self.begun.difference_update(began)
+        self.counters.begin(began)
+        return began
+
+    def task_now(self, slot: int) -> Any:
+        """Return the task of the slot's episode; `None` if it has none."""
+        episode, how = int(self.counters.episodes[slot]), self.last_reset[slot]
+        if how is None:
+            return None
+        if how.episode == episode:
+            options: Mapping[str, Any] | None = how.options
+        elif (told := self._told[slot].get(episode - 1)) is not None:
+            options = told.options
+        else:
+            options = self._with_task(slot, episode, None)
+        return (options or {}).get("task")
 
     # ---- what recovery asks for when a worker has died ----
 
     def place(self, slot: int, doing: str, worker: int) -> Place:
         """Say where a slot is."""
         known = self.history.was_reset[slot]
-        episode = int(self.counters.episodes[slot]) if known else None
+        episode = self._episode(slot) if known else None
         return Place(doing, worker=worker, slot=slot, episode=episode, seed=self.slot_seeds[slot])
 
     def plans(self, slots: Iterable[int], lost_because: str | None) -> list[SlotPlan]:
@@ -234,10 +257,8 @@ class SlotState:
         if was_reset and not attempts:
             reason = lost_because or _why_not_restorable(history.overrun[slot])
         root = self.slot_seeds[slot] if self.slot_seeds[slot] is not None else self.entropy
-        episode = int(self.counters.episodes[slot])
-        told_at, following = self._told.get(slot, (-1, None))
-        if told_at != episode:
-            following = self.coming_by_task([slot]).get(slot)
+        episode = self._episode(slot)
+        following = self._told[slot].get(episode) or self.coming_by_task([slot]).get(slot)
         return SlotPlan(
             slot=slot,
             attempts=attempts,

@@ -76,15 +76,20 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
     # ---- Gymnasium's API ----
 
     def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: Options = None
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: Options = None,
+        reset_mask: Array | None = None,
     ) -> tuple[Any, dict[str, Any]]:
-        """Reset all environments, or those where `options["reset_mask"]` is true, and return the batch.
+        """Reset all environments, or those where `reset_mask` is true, and return the batch.
 
-        `seed=int` gives slot *i* the seed `seed + i`; a sequence gives each slot its own, and likewise for options.
+        `seed=int` gives slot *i* the seed `seed + i`; a sequence gives each slot its own, and likewise for options. The
+        mask may also be in the options, as Gymnasium has it, where these are one dict for all.
         Slots can be reset while others are in flight; the rows of these in the batch mean nothing.
         After a failure this is how to go on: workers that were given up are started anew.
         """
-        slots, options = chosen_slots(options, self.num_envs)
+        slots, options = chosen_slots(options, reset_mask, self.num_envs)
         with self._engine.alone:
             infos = self._engine.reset(slot_seeds(seed, self.num_envs), options, slots)
             if self._engine.flying:
@@ -102,19 +107,37 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         before, alone.inside = alone.inside, me
         try:
             engine.check_steppable()
-            state = engine.state
-            infos = engine.step(self._gate.admit(actions, engine.everyone))
-            buffer, b = state.buffer, state.buffers
-            rewards, terminated, truncated = b.rewards[buffer], b.terminated[buffer], b.truncated[buffer]
-            if self._copy:
-                rewards, terminated, truncated = rewards.copy(), terminated.copy(), truncated.copy()
-            observations = self._observations()
+            result = self._result(engine.step(self._gate.admit(actions, engine.everyone)))
         finally:
             alone.inside = before
         if tracing is not None:
             tracing.add("step", began)
+        return result
+
+    def _result(self, infos: dict[str, Any]) -> StepResult:
+        """Return the rows of all environments."""
+        state = self._engine.state
+        buffer, b = state.buffer, state.buffers
+        rewards, terminated, truncated = b.rewards[buffer], b.terminated[buffer], b.truncated[buffer]
+        if self._copy:
+            rewards, terminated, truncated = rewards.copy(), terminated.copy(), truncated.copy()
         # What StepResult(...) does, without the function around it: this stands in every step.
-        return tuple.__new__(StepResult, (observations, rewards, terminated, truncated, infos))
+        return tuple.__new__(StepResult, (self._observations(), rewards, terminated, truncated, infos))
+
+    def step_async(self, actions: Any) -> None:
+        """Let every environment step, and return at once; `step_wait` gives the result, which is that of `step`.
+
+        The first call moves the caller's own share of the environments into a worker, as with `send`. Where there is no
+        other worker the steps are done in `step_wait`.
+        """
+        with self._engine.alone:
+            self._engine.check_steppable()
+            self._engine.begin_step(self._gate.admit(actions, self._engine.everyone))
+
+    def step_wait(self) -> StepResult:
+        """Wait for the step that `step_async` has begun, and return the batch."""
+        with self._engine.alone:
+            return self._result(self._engine.end_step())
 
     def _observations(self) -> Any:
         state = self._engine.state
@@ -186,16 +209,16 @@ def slot_seeds(seed: int | Sequence[int | None] | None, count: int) -> list[int 
     return [None if one is None else int(one) for one in given]
 
 
-def chosen_slots(options: Options, count: int) -> tuple[list[int], Options]:
-    """Return the slots that `options["reset_mask"]` chooses, and the options without it."""
+def chosen_slots(options: Options, mask: Array | None, count: int) -> tuple[list[int], Options]:
+    """Return the slots that the mask, or `options["reset_mask"]`, chooses, and the options without it."""
     if options is not None and not isinstance(options, dict) and len(options) != count:
         raise UsageError(f"options must be one for each of the {count} environments, got {len(options)}")
-    if not isinstance(options, dict) or "reset_mask" not in options:
+    if isinstance(options, dict) and "reset_mask" in options:
+        if mask is not None:
+            raise UsageError("reset_mask must be given once, got one beside the options and one in them")
+        mask, options = options["reset_mask"], {key: options[key] for key in options if key != "reset_mask"}
+    elif mask is None:
         return list(range(count)), options
-    rest = {key: value for key, value in options.items() if key != "reset_mask"}
-    mask = options["reset_mask"]
     if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_ or mask.shape != (count,) or not mask.any():
-        raise UsageError(
-            f"options['reset_mask'] must be an array of {count} booleans with at least one True, got {mask!r}"
-        )
-    return np.flatnonzero(mask).tolist(), rest
+        raise UsageError(f"reset_mask must be an array of {count} booleans with at least one True, got {mask!r}")
+    return np.flatnonzero(mask).tolist(), options
