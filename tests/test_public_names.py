@@ -1,8 +1,29 @@
 """What a user sees of the package itself."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
 import stretto
 
 
 def test_dir_lists_the_public_names_and_no_others():
     assert set(dir(stretto)) == {*stretto.__all__, "__version__"}
     assert all(hasattr(stretto, name) for name in dir(stretto))
+
+
+@pytest.mark.parametrize("command", [["-m", "stretto"], [str(Path(sys.executable).with_name("stretto"))]], ids=len)
+def test_ctrl_c_while_python_still_imports_is_answered_in_one_line(command, tmp_path):
+    (tmp_path / "numpy.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    done = subprocess.run(
+        [sys.executable, *command, "missions"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stretto: interrupted\n")

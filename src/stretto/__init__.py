@@ -3,45 +3,44 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from gymnasium.vector import AutoresetMode
-
-from stretto.budget import CpuBudget
-from stretto.core import AgentPolicy, MultiAgentPolicy, NextEpisode, TurnEnd, TurnWorld, WorldSpec
-from stretto.envs.make import make_vec
-from stretto.envs.multiagent import AgentBatch, MultiAgentReady, MultiAgentStep, MultiAgentVectorEnv
-from stretto.envs.slots import Statistics
-from stretto.envs.vector import ReadyResult, StepResult, VectorEnv
-from stretto.errors import (
-    ClosedError,
-    FewerWorkers,
-    InvalidAction,
-    InvalidLayout,
-    InvalidOutput,
-    InvalidSpace,
-    LateImport,
-    LauncherFailed,
-    Place,
-    PolicyFailed,
-    PolicyLost,
-    PolicyOverdue,
-    ResetNeeded,
-    ResourceError,
-    SlotTruncated,
-    StrettoError,
-    StrettoWarning,
-    UsageError,
-    WorkerDied,
-    WorldFailed,
-    WorldHung,
-)
-from stretto.seeding import SeedTree
-
 if TYPE_CHECKING:
+    from gymnasium.vector import AutoresetMode
+
+    from stretto.budget import CpuBudget
+    from stretto.core import AgentPolicy, MultiAgentPolicy, NextEpisode, TurnEnd, TurnWorld, WorldSpec
+    from stretto.envs.make import make_vec
+    from stretto.envs.multiagent import AgentBatch, MultiAgentReady, MultiAgentStep, MultiAgentVectorEnv
+    from stretto.envs.slots import Statistics
+    from stretto.envs.vector import ReadyResult, StepResult, VectorEnv
+    from stretto.errors import (
+        ClosedError,
+        FewerWorkers,
+        InvalidAction,
+        InvalidLayout,
+        InvalidOutput,
+        InvalidSpace,
+        LateImport,
+        LauncherFailed,
+        Place,
+        PolicyFailed,
+        PolicyLost,
+        PolicyOverdue,
+        ResetNeeded,
+        ResourceError,
+        SlotTruncated,
+        StrettoError,
+        StrettoWarning,
+        UsageError,
+        WorkerDied,
+        WorldFailed,
+        WorldHung,
+    )
     from stretto.evaluation.evaluate import evaluate
     from stretto.evaluation.report import Report
     from stretto.evaluation.verify import verify
     from stretto.missions.mission import Mission
     from stretto.policies.spec import PolicySpec
+    from stretto.seeding import SeedTree
 
 __version__ = "0.1.0"
 
@@ -92,13 +91,22 @@ __all__ = [
     "verify",
 ]
 
-_LATER = {
-    "Mission": "stretto.missions.mission",
-    "PolicySpec": "stretto.policies.spec",
-    "Report": "stretto.evaluation.report",
-    "evaluate": "stretto.evaluation.evaluate",
-    "verify": "stretto.evaluation.verify",
+_NAMES = {
+    "gymnasium.vector": ["AutoresetMode"],
+    "stretto.budget": ["CpuBudget"],
+    "stretto.core": ["AgentPolicy", "MultiAgentPolicy", "NextEpisode", "TurnEnd", "TurnWorld", "WorldSpec"],
+    "stretto.envs.make": ["make_vec"],
+    "stretto.envs.multiagent": ["AgentBatch", "MultiAgentReady", "MultiAgentStep", "MultiAgentVectorEnv"],
+    "stretto.envs.slots": ["Statistics"],
+    "stretto.envs.vector": ["ReadyResult", "StepResult", "VectorEnv"],
+    "stretto.evaluation.evaluate": ["evaluate"],
+    "stretto.evaluation.report": ["Report"],
+    "stretto.evaluation.verify": ["verify"],
+    "stretto.missions.mission": ["Mission"],
+    "stretto.policies.spec": ["PolicySpec"],
+    "stretto.seeding": ["SeedTree"],
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}  # all others are errors and warnings
 
 
 def __dir__() -> list[str]:
@@ -106,7 +114,8 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Import what evaluations need when it is first asked for: whoever only steps environments need not wait for it."""
-    if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
-    raise AttributeError(f"module 'stretto' has no attribute {name!r}")
+    """Import what is public when it is first asked for: a command is there at once, and can be interrupted."""
+    if name not in __all__:
+        raise AttributeError(f"module 'stretto' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_MODULES.get(name, "stretto.errors")), name)
+    return value

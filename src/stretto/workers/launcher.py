@@ -183,10 +183,12 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     channel = socket.socket(fileno=int(sys.argv[2]))
     caller = int(sys.argv[3])
-    # What every worker needs is imported before it is forked.
+    # What every worker needs is imported before it is forked: also what steps worlds, which the package names.
     import gymnasium.vector  # noqa: F401
 
-    import stretto.workers.child  # noqa: F401
+    import stretto.workers.child
+
+    _ = stretto.make_vec
 
     server = _ForkServer(channel, caller)
     server.run()
