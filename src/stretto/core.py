@@ -244,6 +244,14 @@ class MultiAgentPolicy:
     stands in the others. If so, agents may be asked in any row, which can save calls. A policy that leaves it at `None` is
     probed when a run starts; the probe says yes only where actions are floats, and are not drawn.
 
+    One that keeps things from one episode to the next must not let results depend on them: episodes are played in any
+    order, and each process has a policy of its own. It can define
+
+        begin_episode(self, episode)
+
+    which is called with the number of the episode before the first of its agents is made. Policies with `step_batch` play
+    several episodes at once.
+
     One that takes the observations of many slots and agents as they lie in memory defines
 
         step_block(self, agent_policies, observations, acting) -> actions

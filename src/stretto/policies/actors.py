@@ -129,6 +129,7 @@ class Actors:
     def __init__(self, plans: Sequence[PolicyPlan], world: WorldSpec) -> None:
         self._loaded = [_Loaded(plan, world) for plan in plans]
         self._players: dict[tuple[EpisodeKey, AgentId], _Player] = {}
+        self._begun: set[tuple[EpisodeKey, int]] = set()  # episodes that policies were told of
         self._one_by_one = all(loaded.batches is None for loaded in self._loaded)
         self.version = 0
 
@@ -159,11 +160,23 @@ class Actors:
         """Make the agent policies of an episode, or of some agents in it."""
         for who in agents:
             loaded = self._loaded[who.policy]
+            self._tell_of_episode(loaded.policy, who)
             guard, draws = None, loaded.plan.draws
             if draws is None or draws:
                 probation = 1 << 62 if draws is None else 0
                 guard = PrivateGenerators(who.tree.child("global"), probation, draws or ())
             self._players[who.episode, who.agent] = self._player(loaded, who, guard)
+
+    def _tell_of_episode(self, policy: Any, who: AgentEpisode) -> None:
+        """Let a policy that wants to know that an episode begins hear of it before its first agent is made."""
+        begin_episode = getattr(policy, "begin_episode", None)
+        if begin_episode is None or (who.episode, who.policy) in self._begun:
+            return
+        self._begun.add((who.episode, who.policy))
+        try:
+            begin_episode(who.episode)
+        except (Exception, SystemExit) as error:
+            raise _failed(who, error) from error
 
     def _player(self, loaded: _Loaded, who: AgentEpisode, guard: PrivateGenerators | None) -> _Player:
         def make() -> Any:
@@ -195,6 +208,7 @@ class Actors:
     def _forget(self, keys: Iterable[tuple[EpisodeKey, AgentId]]) -> None:
         for key in keys:
             player = self._players.pop(key)
+            self._begun.discard((key[0], player.who.policy))
             if player.guard is not None:
                 self._loaded[player.who.policy].drawn |= player.guard.drawn
 
