@@ -18,9 +18,9 @@ from stretto.core import NextEpisode
 from stretto.envs.arrays import Rows
 from stretto.envs.infos import BatchInfos, Infos, entries
 from stretto.envs.messages import Built, Extras, Origin, ResetSlot, SlotPlan
-from stretto.envs.slot import PROBATION_CALLS, GroupSettings
+from stretto.envs.slot import GroupSettings
 from stretto.errors import InvalidOutput, Place, UsageError
-from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree
+from stretto.seeding import PrivateGenerators, SeedTree
 from stretto.spaces import Leaf, SpaceLayout, map_space, row_of
 
 __calls_user_code__ = True
@@ -77,20 +77,14 @@ class _Block:
         self.seed: int | None = None
         self.steps = 0
         self._settings, self._maker = settings, maker
-        self._guard: PrivateGenerators | None = None
+        self.guard: PrivateGenerators
         self._seeded = False
         self.env: gymnasium.vector.VectorEnv[Any, Any, Any]
 
     def build(self) -> None:
         """Make the vector environment; what it draws from global generators comes from streams of its own."""
-        self._seeded, rng = False, self._settings.global_rng
-        if rng == "shared":
-            self.env = self._maker(self.count)
-        else:
-            tree = SeedTree(0).child("construct", self.slot)
-            watched = (0, GLOBAL_GENERATORS) if rng == "private" else (PROBATION_CALLS, ())
-            self._guard = PrivateGenerators(tree, *watched)
-            self.env = self._guard.run_repeatable(self._maker, self.count, undo=lambda first: first.close())
+        self._seeded, self.guard = False, self._settings.private_generators(self.slot)
+        self.env = self.guard.run_repeatable(self._maker, self.count, undo=lambda first: first.close())
         own, wanted = self.env.metadata.get("autoreset_mode"), self._settings.autoreset_mode
         if own is not None and AutoresetMode(own) is not wanted:
             raise UsageError(
@@ -106,12 +100,6 @@ class _Block:
             base.action_space = copy.deepcopy(base.action_space)
             base.action_space.contains = _was_checked
 
-    def privately(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function with the block's private generators in place, if it needs them."""
-        if self._guard is None or not self._guard.needed:
-            return function(*args, **kwargs)
-        return self._guard.run(function, *args, **kwargs)
-
     def reset(self, how: ResetSlot) -> tuple[Any, dict[str, Any], int | None]:
         """Reset all worlds as the first is told; return the seed beside what they gave, if nobody has given one so far."""
         chosen = None
@@ -120,17 +108,13 @@ class _Block:
             seed = chosen = SeedTree(how.entropy).child("block", self.slot).seed()
         if seed is not None:
             self.seed, self._seeded = seed, True
-            if self._guard is not None:
-                self._guard.reseed(SeedTree(seed).child("global"))
-        observations, infos = self.privately(self.env.reset, seed=seed, options=how.options)
+            self.guard.reseed(SeedTree(seed).child("global"))
+        observations, infos = self.guard.run(self.env.reset, seed=seed, options=how.options)
         return observations, infos, chosen
 
     def step(self, actions: Any) -> Any:
         self.steps += 1
-        guard = self._guard
-        if guard is not None and guard.needed:
-            return guard.run(self.env.step, actions)
-        return self.env.step(actions)
+        return self.guard.run(self.env.step, actions)
 
 
 @dataclass(slots=True)
@@ -341,7 +325,7 @@ class BatchedGroup:
             self._move_on(block, f"calling {name!r}")
             value = getattr(block.env, name)
             if callable(value):
-                value = block.privately(value, *args, **kwargs)
+                value = block.guard.run(value, *args, **kwargs)
             by_world = isinstance(value, (list, tuple, np.ndarray)) and len(value) == block.count
             results += list(value) if by_world else [value] * block.count
         return results
@@ -350,7 +334,7 @@ class BatchedGroup:
         """Set an attribute of the vector environment that has world `i`."""
         block = next(block for block in self._blocks if i < block.span.stop)
         self._move_on(block, f"setting {name!r}")
-        block.privately(setattr, block.env, name, value)
+        block.guard.run(setattr, block.env, name, value)
 
     def tell_next(self, i: int, episode: NextEpisode) -> None:
         """Refuse: a vector environment begins its episodes as it likes."""

@@ -47,7 +47,7 @@ class WorldCalls:
 
     def _call(self, message: messages.Call) -> tuple[Any, ...]:
         results = self._engine.ask_all(message, f"calling {message.name!r}")
-        self._engine.state.history.called(message)
+        self._engine.state.history.changed(message)
         return results
 
     def _slots(self, ids: Sequence[int] | None) -> list[int]:

@@ -334,7 +334,7 @@ class Engine:
                 f"setting {name!r}",
                 self._limits.step,
             )
-            self.state.history.attribute_set(name, values)
+            self.state.history.changed(messages.SetAttr(name, dict(values)))
 
     def set_tasks(self, tasks: TaskSource | Sequence[Any]) -> None:
         """Use another source of tasks for all episodes that begin from now on."""

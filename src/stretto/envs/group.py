@@ -295,7 +295,7 @@ class EnvGroup:
             value = self.slots[i].env.get_wrapper_attr(name)
             if callable(value):
                 try:
-                    value = self.slots[i].privately(value, *args, **kwargs)
+                    value = self.slots[i].guard.run(value, *args, **kwargs)
                 finally:
                     self.slots[i].changed()
             results.append(value)
@@ -313,7 +313,7 @@ class EnvGroup:
         for i, slot in enumerate(self.slots):
             self._move_on(i, "running a mapped function")
             try:
-                results.append(slot.privately(function, native(slot.env)))
+                results.append(slot.guard.run(function, native(slot.env)))
             finally:
                 slot.changed()
         return results

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from stretto.core import NextEpisode
-from stretto.envs.messages import Attempt, Call, Origin, ResetSlot
+from stretto.envs.messages import Attempt, Call, Origin, ResetSlot, SetAttr, Steps
 from stretto.spaces import Array, SpaceLayout
 
 FALLBACK_ENTRIES = 5_000
@@ -70,12 +70,11 @@ class History:
     def __init__(self, count: int, actions: SpaceLayout, limit: int) -> None:
         self._actions = actions
         self._limit = limit
-        self._entries = _Log()  # a list is a step of all slots, a tuple is something else
+        self._entries = _Log()  # a list is a step of all slots, anything else a change
         self._steps = 0
         self._others: list[int] = []  # where the entries are that are no steps: few, and often none
-        self._own = [
-            _Log() for _ in range(count)
-        ]  # (entries noted before it, a row of actions, a reset or what is next)
+        # Of each slot: (entries noted before it; a row of actions, a reset or what is next).
+        self._own = [_Log() for _ in range(count)]
         self._own_steps = [0] * count
         self._noted = 0
         self._nearest: list[_Point | None] = [None] * count
@@ -107,13 +106,11 @@ class History:
         if self._noted % _PRUNE_EVERY == 0:
             self._prune()
 
-    def called(self, call: Call) -> None:
-        """Note a call to all worlds, or to some."""
-        self._other(("call", call))
-
-    def attribute_set(self, name: str, values: Mapping[int, Any]) -> None:
-        """Note that an attribute was set in the worlds of the slots that have a value."""
-        self._other(("set", name, dict(values)))
+    def changed(self, change: Call | SetAttr) -> None:
+        """Note a call, or that an attribute was set, in all worlds or in some."""
+        self._others.append(self._entries.end)
+        self._entries.items.append(change)
+        self._noted += 1
 
     def told_next(self, slot: int, episode: NextEpisode) -> None:
         """Note what a slot was told to play next."""
@@ -153,11 +150,6 @@ class History:
         )
         self._nearest[slot] = self._here(restored)
         self.overrun[slot] = False
-
-    def _other(self, entry: tuple[Any, ...]) -> None:
-        self._others.append(self._entries.end)
-        self._entries.items.append(entry)
-        self._noted += 1
 
     def _here(self, how: ResetSlot) -> _Point:
         slot = how.slot
@@ -211,8 +203,8 @@ class History:
         for event in self._merged(slot, point):
             if isinstance(event, list):
                 run.append(self._row(event, slot))
-            elif event[0] == "step":
-                run.append(event[1])
+            elif isinstance(event, tuple):
+                run.append(event)
             else:
                 own = self._event(event, slot)
                 if own is not None:
@@ -235,24 +227,24 @@ class History:
         if self._block is None or self._block[:2] != (first, end):
             items = self._entries.items[first - self._entries.base :]
             self._block = first, end, [np.stack(leaf) for leaf in zip(*items, strict=True)]
-        return [("steps", [leaf[point.entries - first :, slot].copy() for leaf in self._block[2]])]
+        return [Steps([leaf[point.entries - first :, slot].copy() for leaf in self._block[2]])]
 
     def _merged(self, slot: int, point: _Point) -> Iterator[Any]:
         own = self._own[slot].since(point.own)
         next_own = next(own, None)
         for position, entry in enumerate(self._entries.since(point.entries), point.entries):
             while next_own is not None and next_own[0] <= position:
-                yield _own_event(next_own[1])
+                yield next_own[1]
                 next_own = next(own, None)
             yield entry
         while next_own is not None:
-            yield _own_event(next_own[1])
+            yield next_own[1]
             next_own = next(own, None)
 
     def _add_run(self, events: list[Any], run: list[Row]) -> None:
         if run:
             leaves = list(zip(*run, strict=True))
-            events.append(("steps", list(leaves[0]) if self._actions.loose else [np.stack(leaf) for leaf in leaves]))
+            events.append(Steps(list(leaves[0]) if self._actions.loose else [np.stack(leaf) for leaf in leaves]))
             run.clear()
 
     def _row(self, actions: Sequence[Any], row: int) -> Row:
@@ -261,9 +253,9 @@ class History:
     def _event(self, entry: Any, slot: int) -> Any:
         """Return what an entry that is no step means for a slot; `None` if nothing."""
         match entry:
-            case ("set", name, values):
-                return ("set", name, values[slot]) if slot in values else None
-            case ("call", Call(slots=slots)) if slots is not None and slot not in slots:
+            case SetAttr(name, values):
+                return SetAttr(name, {slot: values[slot]}) if slot in values else None
+            case Call(slots=slots) if slots is not None and slot not in slots:
                 return None
             case _:
                 return entry
@@ -279,9 +271,7 @@ class History:
                 settled.append(event)
         self._settled_to[slot] = self._entries.end
         if len(settled) > MOST_CALLS:
-            last = {
-                (kind, what.name if isinstance(what, Call) else what): n for n, (kind, what, *_) in enumerate(settled)
-            }
+            last = {(type(change), change.name): n for n, change in enumerate(settled)}
             settled[:] = [settled[n] for n in sorted(last.values())[-MOST_CALLS // 2 :]]
             self._seeded[slot] = None  # how much was settled before it cannot be told any more
 
@@ -304,9 +294,3 @@ class History:
             log.drop_before(min(nearest.own, max(fallback.own, log.end - FALLBACK_ENTRIES)))
         self._entries.drop_before(keep_from)
         self._others = [position for position in self._others if position >= keep_from]
-
-
-def _own_event(event: Any) -> tuple[str, Any]:
-    if isinstance(event, ResetSlot):
-        return "reset", event
-    return "next" if isinstance(event, NextEpisode) else "step", event

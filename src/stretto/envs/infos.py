@@ -215,25 +215,16 @@ def _kind(keys: tuple[str, ...], types: tuple[type, ...], arrays: tuple[_Form | 
     return InfoKind(keys, types, tuple(forms))
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Where the keys of one kind are in tables of another: in the mask, and for each block which block, and where there."""
-
-    of_mask: Any
-    of_blocks: list[tuple[int, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """The kind of a table that holds infos of several kinds, and where each of those has its rows."""
-
-    whole: InfoKind
-    rows: list[_Rows]
+_KindRows = tuple[Any, list[tuple[int, Any]]]
+"""Where the keys of one kind are in tables of another: in the mask, and for each block which block, and where there."""
 
 
 @lru_cache(256)
-def _plan(kinds: tuple[InfoKind, ...]) -> _Plan | None:
-    """Return how infos of these kinds are put together; `None` if a key has values of different types in them."""
+def _plan(kinds: tuple[InfoKind, ...]) -> tuple[InfoKind, list[_KindRows]] | None:
+    """Return the kind of a table that holds infos of these kinds, and where each of those has its rows.
+
+    `None` if a key has values of different types in them.
+    """
     keys: dict[str, tuple[type, _Form]] = {}
     for kind in kinds:
         for key, of_key, form in zip(kind.keys, kind.types, kind.forms, strict=True):
@@ -242,14 +233,14 @@ def _plan(kinds: tuple[InfoKind, ...]) -> _Plan | None:
     whole = InfoKind(tuple(keys), tuple([t for t, _ in keys.values()]), tuple([form for _, form in keys.values()]))
     place = {key: number for number, key in enumerate(whole.keys)}
     where = {number: (b, row) for b, (_, ns) in enumerate(whole.blocks()) for row, number in enumerate(ns)}
-    plan = _Plan(whole, [])
+    rows: list[_KindRows] = []
     for kind in kinds:
         targets = []
         for _, numbers in kind.blocks():
             found = [where[place[kind.keys[number]]] for number in numbers]
             targets.append((found[0][0], _rows([row for _, row in found])))
-        plan.rows.append(_Rows(_rows([place[key] for key in kind.keys]), targets))
-    return plan
+        rows.append((_rows([place[key] for key in kind.keys]), targets))
+    return whole, rows
 
 
 def _rows(numbers: list[int]) -> Any:
@@ -269,7 +260,7 @@ def merge(pieces: Sequence[Infos], count: int) -> dict[str, Any]:
     if len(tables) == len(present):
         plan = _plan(tuple([table.kind for table in tables]))
         if plan is not None:
-            return _join(tables, plan, count)
+            return _join(tables, *plan, count)
     infos: dict[str, Any] = {}
     for piece in present:
         for slot, info in entries(piece):
@@ -289,15 +280,14 @@ def by_slot(pieces: Sequence[Infos], _: int) -> dict[Any, Any]:
     return infos
 
 
-def _join(tables: list[Table], plan: _Plan, count: int) -> dict[str, Any]:
+def _join(tables: list[Table], whole: InfoKind, rows_of: list[_KindRows], count: int) -> dict[str, Any]:
     """Put tables side by side. Keys come as slots have them first, as if one slot after the other were added."""
-    whole = plan.whole
     blocks = [np.zeros((len(numbers), count, *shape), dtype) for (dtype, shape), numbers in whole.blocks()]
     masks = np.zeros((len(whole.keys), count), np.bool_)
-    for table, rows in zip(tables, plan.rows, strict=True):
+    for table, (of_mask, of_blocks) in zip(tables, rows_of, strict=True):
         span = slice(table.first, table.first + table.count)
-        masks[rows.of_mask, span] = True if table.mask is None else table.mask
-        for (number, of_block), block in zip(rows.of_blocks, table.blocks, strict=True):
+        masks[of_mask, span] = True if table.mask is None else table.mask
+        for (number, of_block), block in zip(of_blocks, table.blocks, strict=True):
             blocks[number][of_block, span] = block
     columns: list[Any] = [None] * len(whole.keys)
     for (_, numbers), block in zip(whole.blocks(), blocks, strict=True):

@@ -329,7 +329,7 @@ def _state(
     state.buffers = Buffers.of(supervisor.arena.view(fields), len(observations.fixed))
     handed_over = state.buffers if hands_over(supervisor, built.blocks) else None
     shared = fields if supervisor.backend.shares_memory else None
-    recovery.attach(supervisor, Attach(shared, count, handed_over), state)
+    recovery.attach(supervisor, Attach(shared, handed_over), state)
     return state
 
 

@@ -48,7 +48,6 @@ class Attach:
     """
 
     fields: list[Field] | None
-    count: int
     buffers: Any = None
 
 
@@ -152,11 +151,17 @@ class Extras(Sent):
 
 
 @dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps of one slot that follow each other: one array of actions a leaf, or a list where they have no fixed size."""
+
+    actions: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """A way to restore a slot: what had changed its world before a reset, the reset, and what happened after it.
 
-    Events, in order, are ("steps", actions, one array a leaf), ("reset", ResetSlot), ("next", NextEpisode),
-    ("call", Call) or ("set", name, value).
+    That is, in order, `Steps`, a `ResetSlot`, a `NextEpisode`, a `Call`, or a `SetAttr` with one value.
     """
 
     before: list[Any]

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from stretto.core import NextEpisode
 from stretto.envs.arrays import Rows, as_actions
 from stretto.envs.group import Group
-from stretto.envs.messages import Attempt, Call, ResetSlot, Restored, SlotPlan
+from stretto.envs.messages import Attempt, Call, ResetSlot, Restored, SetAttr, SlotPlan, Steps
 
 _DIFFERS = "the world does not repeat itself: replayed,"
 
@@ -76,19 +77,19 @@ class Restorer:
         group = self._group
         for events in zip(*by_slot, strict=True):
             match events[0]:
-                case ("steps", _):
-                    for actions in self._each_step([actions for _, actions in events]):
+                case Steps():
+                    for actions in self._each_step([steps.actions for steps in events]):
                         self._replayed += len(unit)
                         self._stepped = True
                         self._beat()
                         group.step(unit, actions, self._rows)
-                case ("reset", _):
-                    self._reset([how for _, how in events])
-                case ("next", episode):
+                case ResetSlot():
+                    self._reset(events)
+                case NextEpisode() as episode:
                     group.tell_next(unit.start, episode)
-                case ("set", name, value):
-                    group.set_attr(name, unit.start, value)
-                case ("call", Call(name, args, kwargs)):
+                case SetAttr(name, values):
+                    group.set_attr(name, unit.start, *values.values())
+                case Call(name, args, kwargs):
                     group.call(name, args, kwargs, unit)
                 case event:
                     raise AssertionError(f"no such event: {event!r}")

@@ -54,6 +54,13 @@ class GroupSettings:
     global_rng: str
     checks: str
 
+    def private_generators(self, number: int) -> PrivateGenerators:
+        """Return those of the world in slot `number`, or of the block that begins there; some are never needed."""
+        tree = SeedTree(0).child("construct", number)
+        if self.global_rng == "auto":
+            return PrivateGenerators(tree, PROBATION_CALLS)
+        return PrivateGenerators(tree, 0, GLOBAL_GENERATORS if self.global_rng == "private" else ())
+
 
 class Clock:
     """Counts the steps of a group; `alarm` is when the time of an episode is over next, or earlier, never later.
@@ -102,7 +109,7 @@ class Slot:
         self.origins: list[Origin] = []
         self._next_seed: int | None = None
         self._ever_reset = False
-        self._guard: PrivateGenerators | None = None
+        self.guard: PrivateGenerators
         self._unchecked = 0 if settings.checks == "off" else FIRST_STEPS
         self._direct: Direct
         self._ready: StepFunction | None = None  # the world's own step, once nothing is left to find out about it
@@ -114,15 +121,8 @@ class Slot:
 
     def build(self) -> None:
         """Make the world; what it draws from global generators meanwhile comes from streams of its own."""
-        if self._settings.global_rng == "shared":
-            self.env = self._maker()
-        else:
-            tree = SeedTree(0).child("construct", self.number)
-            if self._settings.global_rng == "private":  # nobody need watch what it draws from
-                self._guard = PrivateGenerators(tree, 0, GLOBAL_GENERATORS)
-            else:
-                self._guard = PrivateGenerators(tree, PROBATION_CALLS)
-            self.env = self._guard.run_repeatable(self._maker, undo=lambda first: first.close())
+        self.guard = self._settings.private_generators(self.number)
+        self.env = self.guard.run_repeatable(self._maker, undo=lambda first: first.close())
         self._forget()
         self.install()
 
@@ -153,8 +153,8 @@ class Slot:
 
     def _around(self, step: StepFunction) -> StepFunction:
         """Put around a step what it needs for now."""
-        if self._guard is not None and self._guard.needed:
-            step = self._guarded(step, self._guard)
+        if self.guard.needed:
+            step = self._guarded(step, self.guard)
         if self._unchecked > 0:
             step = self._checked(step)
         return step
@@ -215,12 +215,6 @@ class Slot:
 
         return checked
 
-    def privately(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function with this world's private generators in place, if it needs them."""
-        if self._guard is None or not self._guard.needed:
-            return function(*args, **kwargs)
-        return self._guard.run(function, *args, **kwargs)
-
     # ---- episodes ----
 
     def reset(self, how: ResetSlot) -> Started:
@@ -237,12 +231,11 @@ class Slot:
             set_generator(self.env, how.generator)
         elif seed is None and not self._ever_reset:
             ensure_generator(self.env)
-        if self._guard is not None:
-            if how.globals is not None:
-                self._guard.set_state(how.globals)
-                self._ready = None
-            elif seed is None and not self._ever_reset:
-                self._guard.reseed(SeedTree(how.entropy).child("global", self.number))
+        if how.globals is not None:
+            self.guard.set_state(how.globals)
+            self._ready = None
+        elif seed is None and not self._ever_reset:
+            self.guard.reseed(SeedTree(how.entropy).child("global", self.number))
         if self._clock.recording and (how.slot_seed is None or seed is None):
             self._record(seed, None, automatic=False)
         return self._reset_world(seed, how.options)
@@ -329,7 +322,7 @@ class Slot:
         generator = None if seed is not None else generator_state(self.env)
         if seed is None and generator is None:
             return
-        private = self._guard.state() if self._guard is not None and self._guard.needed else None
+        private = self.guard.state() if self.guard.needed else None
         self.recorded, self._recorded_at = self._clock.now, time.monotonic()
         self.origins.append(Origin(self.number, self.episode, seed, generator, private, automatic, options))
 
@@ -338,14 +331,11 @@ class Slot:
         keywords: dict[str, Any] = {}
         if seed is not None:
             keywords["seed"] = seed
-            if self._guard is not None:
-                self._guard.reseed(SeedTree(seed).child("global"))
+            self.guard.reseed(SeedTree(seed).child("global"))
         if options is not None:
             keywords["options"] = options
-        result: Any
-        guard = self._guard
-        if guard is not None and guard.needed:
-            result = reset_privately(self.env, guard, **keywords)
+        if self.guard.needed:
+            result: Any = reset_privately(self.env, self.guard, **keywords)
         else:
             result = self.env.reset(**keywords)
         if self._direct.limit is not None:

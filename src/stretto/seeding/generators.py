@@ -140,13 +140,15 @@ class PrivateGenerators:
         self._left, self.drawn = state["left"], set(state["drawn"])
 
     def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Call `function` with the private generators in place of the global ones.
+        """Call `function` with the private generators, where they are needed, in place of the global ones.
 
         Raises:
             LateImport: if the call was the first in this process to import torch, and drew from it at once. Only a torch
                 that is there beforehand can be given a private generator.
         """
         global _late_imports
+        if not self.needed:
+            return function(*args, **kwargs)
         try:
             result = self._run(function, *args, **kwargs)
         finally:
@@ -165,6 +167,8 @@ class PrivateGenerators:
 
         That is done where `run` would raise `LateImport`; what the first call returned is given to `undo`.
         """
+        if not self.needed:
+            return function(*args, **kwargs)
         if TorchStream.is_imported():
             return self._run(function, *args, **kwargs)
         before = self.state()

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,7 +40,7 @@ def check_worker(start_worker: StartWorker, *, pickles: bool = False, shares_mem
     with TemporaryDirectory() as folder:
         marker = Path(folder) / "closed"
         arena, bell = Arena.create(shared=pickles and shares_memory), Bell.create()
-        worker = start_worker(0, CAPACITY, arena, bell, _Recorder(str(marker)))
+        worker = start_worker(0, CAPACITY, arena, bell, partial(_Service, str(marker)))
         caller = _Caller(worker, bell)
         try:
             _starts(caller)
@@ -72,20 +73,10 @@ class _Double:
     fields: list[Field]
 
 
-@dataclass(frozen=True)
-class _Recorder:
-    """Makes the service that the contract is checked with."""
-
-    marker: str
-
-    def __call__(self, port: Port) -> Service:
-        return _Service(port, self.marker)
-
-
 class _Service:
     """Answers with all that it was asked so far, and raises on demand."""
 
-    def __init__(self, port: Port, marker: str) -> None:
+    def __init__(self, marker: str, port: Port) -> None:
         self._port, self._marker = port, Path(marker)
         self._asked: list[Any] = []
 
@@ -221,8 +212,4 @@ def _closes_twice(worker: Worker, marker: Path) -> None:
     worker.kill()
     closed = marker.read_text().count("closed") if marker.exists() else 0
     require(closed == 1, f"closing a worker must close its service once, it was closed {closed} times")
-    require(not _lives(worker), "a closed worker must not live on")
-
-
-def _lives(worker: Worker) -> bool:
-    return worker.pid is not None and worker.alive()
+    require(worker.pid is None or not worker.alive(), "a closed worker must not live on")

@@ -236,10 +236,6 @@ class Worker:
         """Let it time its requests, or not."""
         self.words[TRACING] = on
 
-    def caller_sleeps(self, asleep: bool) -> None:
-        """Say whether it has to wake its caller when it has answered."""
-        self.words[CALLER_ASLEEP] = asleep
-
     def send(self, message: object, *, by_value: bool = True) -> int:
         """Make a request that a message describes; return its number."""
         self._mail.post(message, self.made + 1)

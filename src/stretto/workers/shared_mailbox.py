@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 
 from stretto.workers.arena import Arena, Field, lay_out
-from stretto.workers.base import Factory, Port, Service, Worker
+from stretto.workers.base import Factory, Port, Worker
 from stretto.workers.mail import dump
 from stretto.workers.requests import Request, Seat
 from stretto.workers.supervisor import Supervisor
@@ -51,7 +51,7 @@ class Mailboxes:
         supervisor.arena.allocate(total)
         for i, factory in enumerate(factories):
             pair = fields[2 * i : 2 * i + 2]
-            supervisor.add_seat(_Boxed(factory, pair)).complete = _Pair(supervisor.arena, pair)
+            supervisor.add_seat(partial(_BoxedService, factory, pair)).complete = _Pair(supervisor.arena, pair)
 
     def ask(self, seat: Seat, message: object, doing: str, limit_seconds: float | None) -> Request:
         """Send plain data to a worker that was there before; if it has died, that is the answer."""
@@ -77,24 +77,16 @@ class _Pair:
         return value if worker.note_of(number) is None else self.answer.take()
 
 
-@dataclass(frozen=True, slots=True)
-class _Boxed:
-    """Builds a service inside a worker that also takes messages from its box: any signal says that there is one."""
-
-    factory: Factory
-    fields: Sequence[Field]
-
-    def __call__(self, port: Port) -> Service:
-        return _BoxedService(self.factory(port), port, _Pair(port.arena, self.fields))
-
-
 class _BoxedService:
-    def __init__(self, inner: Service, port: Port, boxes: _Pair) -> None:
-        self._inner, self._port, self._boxes = inner, port, boxes
+    """Makes a service inside a worker that also takes messages from its box: any signal says that there is one."""
+
+    def __init__(self, factory: Factory, fields: Sequence[Field], port: Port) -> None:
+        self._port, self._boxes = port, _Pair(port.arena, fields)
+        inner = factory(port)
         self.handle, self.close = inner.handle, inner.close
 
     def signal(self, code: int) -> object:
-        value = self._inner.handle(self._boxes.given.take())
+        value = self.handle(self._boxes.given.take())
         data = dump(value)
         if len(data) > self._boxes.answer.size:
             return value  # by mail, then

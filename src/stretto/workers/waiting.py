@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from stretto.workers.base import Port, Worker
-from stretto.workers.control import HEAD, PLAIN_STORES_PUBLISH, WORKER_ASLEEP, Bell, Clock, fence
+from stretto.workers.control import CALLER_ASLEEP, HEAD, PLAIN_STORES_PUBLISH, WORKER_ASLEEP, Bell, Clock, fence
 from stretto.workers.mail import Disconnected
 
 SPIN_SHARE, LONGEST_SPIN_SECONDS = 0.25, 5e-3
@@ -73,7 +73,7 @@ class Waiter:
         """Sleep until something happens or `seconds` have passed; return the workers that need a look."""
         unsent = []
         for worker in workers:
-            worker.caller_sleeps(True)
+            worker.words[CALLER_ASLEEP] = True
             if worker.unsent_fd >= 0:
                 unsent.append(worker.unsent_fd)
                 self._poller.modify(worker.unsent_fd, select.POLLIN | select.POLLOUT)
@@ -84,7 +84,7 @@ class Waiter:
             events = self._clock.poll(self._poller, max(0.0, min(seconds, LONGEST_SLEEP_SECONDS)))
         finally:
             for worker in workers:
-                worker.caller_sleeps(False)
+                worker.words[CALLER_ASLEEP] = False
             for fd in unsent:
                 self._poller.modify(fd, select.POLLIN)
         self.bell.clear()
