@@ -139,18 +139,18 @@ class SpaceLayout:
         self,
         arrays: Sequence[Array],
         put_loose: Callable[[int, int, Any], None],
-        refuse: Callable[[Any], None] = lambda _: None,
+        refuse: Callable[[Any], None] | None = None,
     ) -> Target:
         """Return what `target[i] = value` writes a value into row `i` of the arrays with.
 
-        Loose leaves go to `put_loose(leaf number, i, value)`; a value of which a part is `None`, which numpy would take
-        for NaN, goes to `refuse(value)`. One fixed leaf gets the array itself: any function around it would cost 1% of a
-        CartPole step and more.
+        Loose leaves go to `put_loose(leaf number, i, value)`. A value of which a part has another shape goes to
+        `refuse(value)`: numpy would repeat it until it fits, and take `None` for NaN. One fixed leaf gets the array itself,
+        and whoever writes looks: any function around it would cost 1% of a CartPole step and more.
         """
         if self.only is not None:
             return arrays[0]
         return _Composite(
-            [(array, _getter(leaf)) for array, leaf in zip(arrays, self.fixed, strict=True)],
+            [(array, _getter(leaf), leaf.shape) for array, leaf in zip(arrays, self.fixed, strict=True)],
             [(number, _getter(leaf)) for number, leaf in enumerate(self.loose)],
             put_loose,
             refuse,
@@ -177,21 +177,35 @@ class _Composite:
 
     def __init__(
         self,
-        fixed: list[tuple[Array, Callable[[Any], Any]]],
+        fixed: list[tuple[Array, Callable[[Any], Any], tuple[int, ...]]],
         loose: list[tuple[int, Callable[[Any], Any]]],
         put_loose: Callable[[int, int, Any], None],
-        refuse: Callable[[Any], None],
+        refuse: Callable[[Any], None] | None,
     ) -> None:
         self._fixed, self._loose, self._put_loose, self._refuse = fixed, loose, put_loose, refuse
 
     def __setitem__(self, i: int, value: Any) -> None:
-        for array, get in self._fixed:
+        refuse = self._refuse
+        for array, get, shape in self._fixed:
             part = get(value)
-            if part is None:
-                self._refuse(value)
+            if refuse is not None:
+                try:
+                    fits = part.shape == shape
+                except AttributeError:
+                    fits = has_shape(part, shape)
+                if not fits:
+                    refuse(value)
             array[i] = part
         for number, get in self._loose:
             self._put_loose(number, i, get(value))
+
+
+def has_shape(value: Any, shape: tuple[int, ...]) -> bool:
+    """Whether a value is an array of a shape, or what numpy makes one of."""
+    try:
+        return value is not None and np.shape(value) == shape
+    except ValueError:  # lists of several lengths
+        return False
 
 
 def _getter(leaf: Leaf) -> Callable[[Any], Any]:

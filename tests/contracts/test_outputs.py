@@ -43,8 +43,6 @@ ACCEPTED = {
     "float16 for float32": {"observation": np.array([0.5, 1.5], np.float16)},
     "integers for real numbers": {"observation": np.array([1, 2])},
     "a list": {"observation": [1.0, 2.0]},
-    "infinity": {"observation": np.array([np.inf, -np.inf])},
-    "outside the bounds": {"observation": np.array([1e6, -1e6])},
     "int64 that fits bytes": {"space": BYTES, "observation": np.array([0, 255])},
     "truth values for bytes": {"space": BYTES, "observation": np.array([True, False])},
     "an integer reward": {"reward": 3},
@@ -85,6 +83,13 @@ def test_what_keeps_its_value_passes(case):
         assert result.rewards.dtype == np.float64
 
 
+@pytest.mark.parametrize("value", [1e6, np.inf])
+def test_bounds_are_left_to_the_world_unless_all_is_checked(value):
+    with stretto.make_vec(makes(Returns, 1, observation=np.array([value, 0])), 2, backend="serial") as envs:
+        envs.reset(seed=0)
+        assert envs.step([0, 0]).observations[1, 0] == value
+
+
 @every_backend
 def test_what_a_reset_returns_is_checked_too(options):
     with (
@@ -115,20 +120,128 @@ class ReturnsParts(Returns):
         return {"eye": np.zeros(2, np.float32), "ear": (np.zeros(2, np.float32), 0)}
 
 
+def play(envs, steps):
+    envs.reset(seed=0)
+    for _ in range(steps):
+        envs.step([0, 0])
+
+
 @here_and_elsewhere
 def test_first_looks_at_the_first_steps_always_at_all_and_off_at_none(options):
-    def play(at_step, checks):
-        with stretto.make_vec(makes(Returns, at_step, observation=0.5), 2, checks=checks, **options) as envs:
-            envs.reset(seed=0)
-            for _ in range(at_step):
-                envs.step([0, 0])
+    def play_until(at_step, checks):
+        world = makes(Returns, at_step, observation=np.array([0.0, np.nan]))
+        with stretto.make_vec(world, 2, checks=checks, **options) as envs:
+            play(envs, at_step)
 
     with pytest.raises(stretto.InvalidOutput):
-        play(8, "first")
-    play(9, "first")
+        play_until(8, "first")
+    play_until(9, "first")
     with pytest.raises(stretto.InvalidOutput):
-        play(40, "always")
-    play(1, "off")
+        play_until(40, "always")
+    play_until(1, "off")
+
+
+IMAGE = spaces.Box(0, 255, (2, 3), np.uint8)
+PAIR = spaces.Dict({"eye": IMAGE, "ear": BOX})
+
+# The space, and what numpy would repeat until it fits.
+REPEATED = {
+    "a number for a row": (BOX, 0.5),
+    "a row of one": (BOX, np.zeros(1, np.float32)),
+    "a list of one": (BOX, [0.5]),
+    "a number for an image": (IMAGE, 7),
+    "a row for an image": (IMAGE, np.zeros(3, np.uint8)),
+    "a column for an image": (IMAGE, np.zeros((2, 1), np.uint8)),
+    "a part of a dict": (PAIR, {"eye": np.zeros((2, 1), np.uint8), "ear": np.zeros(2, np.float32)}),
+    "a number as a part of a dict": (PAIR, {"eye": np.zeros((2, 3), np.uint8), "ear": 0.5}),
+}
+
+
+class ReturnsAPair(Returns):
+    def see(self):
+        if not isinstance(self.observation_space, spaces.Dict):
+            return super().see()
+        return {"eye": np.zeros((2, 3), np.uint8), "ear": np.zeros(2, np.float32)}
+
+
+@here_and_elsewhere
+@pytest.mark.parametrize("checks", ["first", "off"])
+@pytest.mark.parametrize("case", REPEATED)
+def test_a_shape_that_numpy_would_repeat_is_refused_at_any_time(case, checks, options):
+    space, observation = REPEATED[case]
+    worlds = [makes(ReturnsAPair, 99, space=space), makes(ReturnsAPair, 20, space=space, observation=observation)]
+    with stretto.make_vec(worlds, 2, checks=checks, **options) as envs:
+        play(envs, 19)
+        with pytest.raises(stretto.InvalidOutput, match="must have shape") as refused:
+            envs.step([0, 0])
+        assert (refused.value.place.slot, refused.value.place.step) == (1, 20)
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_a_shape_that_numpy_would_repeat_is_refused_from_a_reset_too(mode):
+    with (
+        stretto.make_vec(ShrinksAtReset, 2, backend="serial", autoreset_mode=mode, checks="off") as envs,
+        pytest.raises(stretto.InvalidOutput, match=r"must have shape \(2,\)"),
+    ):
+        play(envs, 4)
+
+
+class ShrinksAtReset(Returns):
+    """Its second reset returns one number."""
+
+    resets_done = 0
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed, options=options)
+        self.resets_done += 1
+        return (0.5 if self.resets_done > 1 else observation), info
+
+    def move(self, action):
+        return self.see(), 0.0, self.steps == 2, False, {}
+
+
+# The space, what is outside of it, and the words that the refusal must have.
+OUTSIDE = {
+    "above a box": ({"observation": np.array([0, 11], np.float32)}, "within the bounds of Box"),
+    "below a box": ({"observation": np.array([-10.5, 0])}, "within the bounds of Box"),
+    "infinity": ({"observation": np.array([np.inf, 0.0])}, "within the bounds of Box"),
+    "no choice": ({"space": spaces.Discrete(3), "observation": 3}, r"within the bounds of Discrete\(3\)"),
+    "no choice of several": ({"space": spaces.MultiDiscrete([2, 2]), "observation": np.array([0, 2])}, "MultiDiscrete"),
+    "no bit": ({"space": spaces.MultiBinary(2), "observation": np.array([0, 2])}, "MultiBinary"),
+    "a reward that is no number": ({"reward": float("nan")}, "a reward must be a number, got nan"),
+}
+
+
+@here_and_elsewhere
+@pytest.mark.parametrize("case", OUTSIDE)
+def test_always_refuses_what_is_out_of_bounds_with_slot_and_step(case, options):
+    instead, words = OUTSIDE[case]
+    space = {"space": instead["space"]} if "space" in instead else {}
+    worlds = [makes(Returns, 99, **space), makes(Returns, 20, **instead)]
+    with stretto.make_vec(worlds, 2, checks="always", **options) as envs:
+        play(envs, 19)
+        with pytest.raises(stretto.InvalidOutput, match=words) as refused:
+            envs.step([0, 0])
+        assert (refused.value.place.slot, refused.value.place.step) == (1, 20)
+
+
+@pytest.mark.parametrize(
+    ("what", "value", "words"),
+    [
+        (0, {"observation": np.full(2, 2e6, np.float32), "action_mask": np.zeros(3, np.int8)}, "within the bounds of"),
+        (1, float("nan"), "must have a number as reward"),
+    ],
+    ids=["out of bounds", "no number"],
+)
+def test_always_looks_at_what_each_agent_gets(what, value, words):
+    from stretto.testing import sample_actions
+
+    with stretto.make_vec(lambda: BadCrowd(what, value), 2, backend="serial", checks="always") as envs:
+        actions = sample_actions(envs, 2)
+        envs.reset(seed=1)  # when not all agents are there
+        envs.step(actions[0])
+        with pytest.raises(stretto.InvalidOutput, match=f"mouse_1.*{words}"):
+            envs.step(actions[1])
 
 
 @here_and_elsewhere

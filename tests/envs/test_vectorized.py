@@ -208,6 +208,39 @@ def test_a_wrong_shape_is_refused_and_never_broadcast():
             envs.step(np.zeros(4, np.int64))
 
 
+@pytest.mark.parametrize("part", [1, 2, 3], ids=["rewards", "terminated", "truncated"])
+def test_numbers_that_would_be_repeated_are_refused(part):
+    class Repeated(CountingTogether):
+        def step(self, actions):
+            results = list(super().step(actions))
+            results[part] = results[part][0]
+            return tuple(results)
+
+    with stretto.make_vec(Repeated, 4, vectorized=2, backend="serial") as envs:
+        envs.reset(seed=0)
+        with pytest.raises(stretto.InvalidOutput, match=r"must have shape \(2,\), one for each world, got shape \(\)"):
+            envs.step(np.zeros(4, np.int64))
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "words"),
+    [(0, -1, "within the bounds of Box"), (1, np.nan, "a reward must be a number")],
+    ids=["out of bounds", "no number"],
+)
+def test_with_always_values_are_checked_too_and_the_slot_is_named(part, value, words):
+    class Wrong(CountingTogether):
+        def step(self, actions):
+            results = super().step(actions)
+            results[part][1] = value
+            return results
+
+    with stretto.make_vec(Wrong, 4, vectorized=2, backend="serial", checks="always") as envs:
+        envs.reset(seed=0)
+        with pytest.raises(stretto.InvalidOutput, match=words) as refused:
+            envs.step(np.zeros(4, np.int64))
+        assert (refused.value.place.slot, refused.value.place.step) == (1, 1)
+
+
 def test_auto_uses_a_vectorized_form_only_if_it_gives_the_same_numbers():
     with stretto.make_vec("CountingAlike-v0", 8) as envs:
         assert envs.choice.startswith("vectorized")

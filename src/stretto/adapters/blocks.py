@@ -157,6 +157,16 @@ class AgentBlocks(gymnasium.Env[Any, Any]):
             "acting": self._acting,
         }
 
+    def check_values(self) -> None:
+        """Raise `InvalidOutput` where the last reward of an agent is NaN, or what it sees is out of bounds."""
+        for kind, (rows, block) in zip(self.kinds, self._blocks, strict=True):
+            given = zip(kind.agents, self._there[rows], self._reward[rows], strict=True)
+            for j, (agent, there, reward) in enumerate(given):
+                if math.isnan(reward):
+                    refuse(agent, "must have a number as reward", reward)
+                if there and not kind.observation_space.contains(seen := block.row(j)):
+                    refuse(agent, f"must be observed within the bounds of {kind.observation_space}", seen)
+
     def get_wrapper_attr(self, name: str) -> Any:
         return getattr(self.world.native, name)
 
@@ -250,6 +260,10 @@ class _Block:
         except _WRONG:
             refuse(self._kind.agents[j], f"must be observed as {self._kind.observation_space}", seen[j])
         return self._layout.batch(self._arrays, self._objects) if self._objects else self._value
+
+    def row(self, j: int) -> Observation:
+        """Return what agent number `j` sees."""
+        return self._layout.row(self._arrays, self._objects, j)
 
     @staticmethod
     def _convert(row: Array, agent: AgentId, part: Any) -> None:

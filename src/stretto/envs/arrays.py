@@ -76,20 +76,23 @@ class Buffers:
 class Rows:
     """Where a group writes the results of a step: row `i` belongs to its world `i`.
 
-    Numbers and flags are memoryviews: so few bytes are copied with less around it than numpy needs.
+    Numbers and flags are memoryviews: so few bytes are copied with less around it than numpy needs. So are the rows in
+    `exact`, if each observation is a row of numbers: these take nothing but arrays of their own type and length.
     """
 
     target: Target
     rewards: memoryview[float]
     terminated: memoryview[int]
     truncated: memoryview[int]
+    exact: list[memoryview[Any]] | None = None
     hand_over: Callable[[Any, Array, Array, Array], None] | None = None
     """Takes all rows at once as arrays that nobody else has, in place of writing them; `None` if that cannot be."""
 
     @classmethod
     def of(cls, target: Target, rewards: Array, terminated: Array, truncated: Array) -> Rows:
         ended, cut = [memoryview(cast(Any, array.view(np.uint8))) for array in (terminated, truncated)]
-        return cls(target, memoryview(cast(Any, rewards)), ended, cut)
+        exact = [memoryview(row) for row in target] if isinstance(target, np.ndarray) and target.ndim == 2 else None
+        return cls(target, memoryview(cast(Any, rewards)), ended, cut, exact)
 
 
 def handing_over(buffers: Buffers, k: int, layout: SpaceLayout) -> Callable[[Any, Array, Array, Array], None]:

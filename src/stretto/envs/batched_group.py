@@ -16,6 +16,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from stretto.core import NextEpisode
 from stretto.envs.arrays import Rows
+from stretto.envs.checks import check_observation, check_scalars
 from stretto.envs.infos import BatchInfos, Infos, entries
 from stretto.envs.messages import Built, Extras, Origin, ResetSlot, SlotPlan
 from stretto.envs.slot import GroupSettings
@@ -150,6 +151,8 @@ class BatchedGroup:
         self.layout: SpaceLayout
         self.action_layout: SpaceLayout
         self._mode, self._doing = settings.autoreset_mode, "building"
+        self._strict = settings.checks == "always"
+        self.refuse: Callable[[Any], None] | None = None
         self._blocks = [_Block(unit.start, len(unit), first + unit.start, settings, maker) for unit in self.units]
         self._at = self._blocks[0]
         self._lost: dict[_Block, _Lost] = {}
@@ -183,14 +186,12 @@ class BatchedGroup:
     def place(self) -> Place:
         """Say what the group is at: a block is known by its first slot."""
         step = self._at.steps if self._doing == "stepping" else None
-        return Place(self._doing, worker=self._worker, slot=self._at.slot, step=step, seed=self._at.seed)
+        slot = self.first + self._progress[0] - 1
+        return Place(self._doing, worker=self._worker, slot=slot, step=step, seed=self._at.seed)
 
     def turn_to(self, slot: int) -> Place:
         self._move_on(next(b for b in self._blocks if slot - self.first < b.span.stop), self._doing)
         return self.place()
-
-    def refuse(self, observation: Any) -> None:
-        raise InvalidOutput(f"observations must be arrays, got {observation!r} ({self.place()})", self.place())
 
     # ---- resetting and stepping ----
 
@@ -247,6 +248,11 @@ class BatchedGroup:
             for leaf in layout.fixed:
                 if np.shape(leaf.get(observations)) != (count, *leaf.shape):
                     self._refuse_shape(leaf, count, leaf.get(observations))
+        for name, values in (("rewards", rewards), ("terminated", terminated), ("truncated", truncated)):
+            if np.shape(values) != (count,):
+                self._refuse(f"{name} must have shape {(count,)}, one for each world, got shape {np.shape(values)}")
+        if self._strict:
+            self._check_values(observations, rewards)
         if rows.hand_over is not None and count == self.count:
             rows.hand_over(*self._own(observations, rewards, terminated, truncated))
             return
@@ -271,11 +277,20 @@ class BatchedGroup:
         return observations, np.array(rewards, np.float64), np.array(terminated, flag), np.array(truncated, flag)
 
     def _refuse_shape(self, leaf: Leaf, count: int, part: Any) -> None:
-        raise InvalidOutput(
+        self._refuse(
             f"observations{leaf.name} must have shape {(count, *leaf.shape)}, a row for each world, got shape "
-            f"{np.shape(part)} ({self.place()})",
-            self.place(),
+            f"{np.shape(part)}"
         )
+
+    def _check_values(self, observations: Any, rewards: Any) -> None:
+        """Raise because of values that the spaces do not contain, or of a reward that is no number, with their slot."""
+        for i, reward in enumerate(rewards):
+            self._progress[0] = self._at.first + i + 1
+            check_observation(self.layout, row_of(self.layout.space, observations, i), self.place(), strict=True)
+            check_scalars(reward, False, False, self.place(), strict=True)
+
+    def _refuse(self, what: str) -> None:
+        raise InvalidOutput(f"{what} ({self.place()})", self.place())
 
     # ---- for those who restore them ----
 

@@ -18,13 +18,16 @@ from stretto.workers.mail import Mail, dump
 FIRST_STEPS = 8
 """How many calls of each slot `checks="first"` looks at.
 
-Later ones are written as numpy converts them: a number fills an array, and a `None` in a list becomes NaN. An
-observation, or a part of one, that is `None` itself is refused at any time: looking costs nothing that could be measured.
+Later ones are written as numpy converts them: a `None` in a list becomes NaN. An observation, or a part of one, that is
+`None` itself or has another shape is refused at any time: looking costs nothing that could be measured.
 """
 
 
-def check_observation(layout: SpaceLayout, value: Any, place: Place) -> None:
-    """Raise `InvalidOutput` unless `value` fits into the layout's arrays without loss (float64 may lose digits)."""
+def check_observation(layout: SpaceLayout, value: Any, place: Place, *, strict: bool = False) -> None:
+    """Raise `InvalidOutput` unless `value` fits into the layout's arrays without loss (float64 may lose digits).
+
+    With `strict`, values must also be within the bounds of their spaces.
+    """
     for leaf in layout.leaves:
         try:
             part = leaf.get(value)
@@ -35,21 +38,23 @@ def check_observation(layout: SpaceLayout, value: Any, place: Place) -> None:
                 place,
             ) from None
         if leaf.fixed:
-            problem = _problem(leaf, part)
+            problem = _problem(leaf, part, strict)
             if problem:
                 raise InvalidOutput(f"observation{leaf.name} {problem}, got {_short(part)} ({place})", place)
 
 
-def check_scalars(reward: Any, terminated: Any, truncated: Any, place: Place) -> None:
-    """Raise `InvalidOutput` unless the reward is one number and the flags are single truth values."""
+def check_scalars(reward: Any, terminated: Any, truncated: Any, place: Place, *, strict: bool = False) -> None:
+    """Raise `InvalidOutput` unless the reward is one number (with `strict`, not NaN) and the flags are truth values."""
     if np.ndim(reward) != 0 or np.asarray(reward).dtype.kind not in "biuf":
         raise InvalidOutput(f"a reward must be one real number, got {_short(reward)} ({place})", place)
+    if strict and np.isnan(reward):
+        raise InvalidOutput(f"a reward must be a number, got {_short(reward)} ({place})", place)
     for name, flag in (("terminated", terminated), ("truncated", truncated)):
         if np.ndim(flag) != 0 or np.asarray(flag).dtype.kind not in "biu":
             raise InvalidOutput(f"{name} must be True or False, got {_short(flag)} ({place})", place)
 
 
-def _problem(leaf: Leaf, value: Any) -> str | None:
+def _problem(leaf: Leaf, value: Any, strict: bool) -> str | None:
     try:
         array = np.asarray(value)
     except ValueError:
@@ -62,6 +67,7 @@ def _problem(leaf: Leaf, value: Any) -> str | None:
         return f"must be of type {leaf.dtype} or one that it can hold"
     if array.dtype.kind == "f" and np.isnan(array).any() and isinstance(leaf.space, spaces.Box):
         return "must not be NaN, which no Box contains"
+    kept = array
     if array.dtype != leaf.dtype:
         with np.errstate(over="ignore", invalid="ignore"):
             kept = array.astype(leaf.dtype)
@@ -71,7 +77,7 @@ def _problem(leaf: Leaf, value: Any) -> str | None:
             lost = not np.array_equal(kept, array)
         if lost:
             return f"must fit into {leaf.dtype}"
-    return None
+    return f"must be within the bounds of {leaf.space}" if strict and not leaf.space.contains(kept) else None
 
 
 def _may_cast(source: np.dtype[Any], target: np.dtype[Any]) -> bool:

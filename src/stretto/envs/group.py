@@ -18,7 +18,7 @@ from stretto.envs.infos import SlotInfo, pack
 from stretto.envs.messages import Built, Extras, Origin, ResetSlot, SlotPlan
 from stretto.envs.slot import NEVER, Clock, GroupSettings, Maker, Slot, Started
 from stretto.errors import InvalidOutput, Place
-from stretto.spaces import SpaceLayout, same_space
+from stretto.spaces import SpaceLayout, has_shape, same_space
 
 
 class Group(Protocol):
@@ -34,6 +34,8 @@ class Group(Protocol):
     units: Sequence[range]
     layout: SpaceLayout
     action_layout: SpaceLayout
+    refuse: Callable[[Any], None] | None
+    """Raises because of the shape of what the world observed that the group is at; `None`: the group sees to shapes."""
 
     def build(self) -> None:
         """Make the worlds. Apart from the constructor, so that `place` can say which one fails."""
@@ -55,9 +57,6 @@ class Group(Protocol):
 
     def tell_next(self, i: int, episode: NextEpisode) -> None:
         """Let a slot's next automatic reset be as told."""
-
-    def refuse(self, observation: Any) -> None:
-        """Raise because the world that the group is at observed nothing, or a part of it is `None`."""
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], indices: Sequence[int]) -> list[Any]:
         """Call a method of some worlds, or read an attribute."""
@@ -97,6 +96,10 @@ class EnvGroup:
         self._span = range(first, first + self.count)
         self.layout: SpaceLayout
         self.action_layout: SpaceLayout
+        self._shape: tuple[int, ...] = ()  # of the only array that an observation is, if it is one
+        self._length: int | None = None  # of a row of numbers
+        self._converts = False  # whether numpy has to convert what worlds observe
+        self.refuse: Callable[[Any], None] | None = self._refuse
         self._doing = "building"
         self._clock = Clock()
         self._no_flags = bytes(self.count)
@@ -121,6 +124,11 @@ class EnvGroup:
             slot.build()
         head = self.slots[0].env
         self.layout, self.action_layout = SpaceLayout(head.observation_space), SpaceLayout(head.action_space)
+        if self.layout.only is not None:
+            self._shape = shape = self.layout.only.shape
+            self._length = shape[0] if len(shape) == 1 else None
+        if hasattr(head, "kinds"):
+            self.refuse = None  # its arrays are ours, and always of the right shapes
         for slot in self.slots:
             observed, acted = slot.env.observation_space, slot.env.action_space
             alike = same_space(observed, head.observation_space)
@@ -168,9 +176,7 @@ class EnvGroup:
             i = how.slot - self.first
             self._move_on(i, "resetting")
             observation, info = self.slots[i].reset(how)
-            if observation is None:
-                self.refuse(observation)
-            rows.target[i] = observation
+            self._write(rows, i, observation)
             rows.rewards[i] = 0.0
             rows.terminated[i] = rows.truncated[i] = False
             if info:
@@ -221,33 +227,60 @@ class EnvGroup:
         """The hot loop: everything known beforehand is settled before it, everything rare is behind a branch.
 
         Over the bare calls of `step` and the copy of the observation it costs 0.3 µs a world. Flags are cleared in
-        bulk and written only when true; a world that waits for its reset has another function in `steps`.
+        bulk and written only when true; a world that waits for its reset has another function in `steps`. Of a row of
+        numbers an array of its type and length is written as bytes, in two thirds of the time that numpy takes. All
+        else numpy converts; shapes are looked at first, because it repeats a value until it fills its row.
         """
         self._doing = "stepping"
-        progress, target = self.progress, rows.target
+        progress, target, length, shape = self.progress, rows.target, self._length, self._shape
+        exact = None if self._converts else rows.exact
         steps = self._steps if indices is self.everyone else [self._steps[i] for i in indices]
         rewards: list[Any] = []
         add = rewards.append
         for i, step, action in zip(indices, steps, actions, strict=True):
             progress[0] = i + 1
             observation, reward, terminated, truncated, info = step(action)
-            if observation is None:
-                self.refuse(observation)
             add(reward)
             if terminated or truncated:
                 rows.terminated[i] = bool(terminated)
                 rows.truncated[i] = bool(truncated)
                 observation, info = self._finished(i, observation, info)
-            target[i] = observation
+            if exact is not None:
+                try:
+                    exact[i][:] = observation
+                except (TypeError, ValueError):
+                    self._write(rows, i, observation)
+                    self._converts = True
+            elif length is not None:
+                try:
+                    if len(observation) != length:
+                        self._refuse(observation)
+                except TypeError:
+                    self._refuse(observation)
+                target[i] = observation
+            else:
+                if observation is None or (shape and getattr(observation, "shape", None) != shape):
+                    self._refuse(observation)
+                target[i] = observation
             if info:
                 self._entries.append((self.first + i, info))
         return rewards
+
+    def _write(self, rows: Rows, i: int, observation: Any) -> None:
+        """Write a row as numpy converts it, if it has the right shape."""
+        self._check_shape(observation)
+        rows.target[i] = observation
+
+    def _check_shape(self, observation: Any) -> None:
+        if observation is None or (self._shape and not has_shape(observation, self._shape)):
+            self._refuse(observation)
 
     def _wait_for_next_step(self, i: int, observation: Any, info: dict[str, Any]) -> Started:
         self.slots[i].reset_instead()
         return observation, info
 
     def _reset_in_same_step(self, i: int, observation: Any, info: dict[str, Any]) -> Started:
+        self._check_shape(observation)
         # Many worlds write every observation into one array of theirs, and the reset would overwrite the last.
         self._entries.append((self.first + i, {"final_obs": copy.deepcopy(observation), "final_info": info}))
         return self.slots[i].autoreset()
@@ -270,7 +303,8 @@ class EnvGroup:
         self._move_on(slot - self.first, self._doing)
         return self.place()
 
-    def refuse(self, observation: Any) -> None:
+    def _refuse(self, observation: Any) -> None:
+        """Raise because the world that the group is at observed nothing, or something of another shape."""
         check_observation(self.layout, observation, self.place())
 
     def _blame_reward(self, indices: Sequence[int], rewards: list[Any]) -> None:

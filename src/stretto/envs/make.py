@@ -108,7 +108,8 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         episode_seeds: seed every episode by its own key, so that it does not depend on the one before.
         global_rng: `"private"` gives every environment its own copies of the global random generators, `"shared"`
             none, `"auto"` those that it is seen to draw from.
-        checks: whether what environments return fits their spaces: `"first"` (their first steps), `"always"`, `"off"`.
+        checks: whether what environments return fits their spaces: `"first"` (their first steps), `"off"`, or `"always"`,
+            which also refuses NaN rewards and values outside of the bounds. A wrong shape is refused in any step.
         start_timeout, reset_timeout, step_timeout: seconds for one environment to be built, reset and stepped; `None`
             for no limit. Off under a debugger.
         on_crash: what becomes of the episodes of a worker that died: `"replay"`, `"truncate"` or `"raise"`.

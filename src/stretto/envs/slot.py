@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 from gymnasium.vector import AutoresetMode
 
+from stretto.adapters.blocks import AgentBlocks
 from stretto.adapters.gymnasium import (
     Direct,
     StepFunction,
@@ -110,6 +111,7 @@ class Slot:
         self._next_seed: int | None = None
         self._ever_reset = False
         self.guard: PrivateGenerators
+        self._strict = settings.checks == "always"
         self._unchecked = 0 if settings.checks == "off" else FIRST_STEPS
         self._direct: Direct
         self._ready: StepFunction | None = None  # the world's own step, once nothing is left to find out about it
@@ -204,9 +206,8 @@ class Slot:
             if not isinstance(result, tuple) or len(result) != 5:
                 raise InvalidOutput(f"step must return five values, got {result!r} ({self._place()})", self._place())
             observation, reward, terminated, truncated, _ = result
-            assert self.layout is not None
-            check_observation(self.layout, observation, self._place())
-            check_scalars(reward, terminated, truncated, self._place())
+            self._check_observation(observation)
+            check_scalars(reward, terminated, truncated, self._place(), strict=self._strict)
             if self._settings.checks == "first":
                 self._unchecked -= 1
                 if self._unchecked == 0:
@@ -214,6 +215,14 @@ class Slot:
             return result
 
         return checked
+
+    def _check_observation(self, observation: Any) -> None:
+        assert self.layout is not None
+        strict = self._strict
+        if strict and isinstance(self.env, AgentBlocks):
+            self.env.check_values()
+            strict = False  # zeros stand for agents that are not there
+        check_observation(self.layout, observation, self._place(), strict=strict)
 
     # ---- episodes ----
 
@@ -346,8 +355,7 @@ class Slot:
         if self._unchecked > 0:
             if not isinstance(result, tuple) or len(result) != 2:
                 raise InvalidOutput(f"reset must return two values, got {result!r} ({self._place()})", self._place())
-            assert self.layout is not None
-            check_observation(self.layout, result[0], self._place())
+            self._check_observation(result[0])
         self.resetting = False
         observation, info = result
         return observation, info
