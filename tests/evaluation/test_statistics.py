@@ -11,9 +11,13 @@ import pytest
 from scipy import stats
 
 from stretto.errors import UsageError
+from stretto.evaluation.averages import interquartile_mean
 from stretto.evaluation.bootstrap import RESAMPLES, Bootstrap
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
-from stretto.evaluation.statistics import Summary, counted_rewards, interquartile_mean, summarize
+from stretto.evaluation.scales import references_of
+from stretto.evaluation.score_interval import score_interval
+from stretto.evaluation.statistics import counted_rewards, summarize
+from stretto.evaluation.summary import Summary
 from stretto.seeding import SeedTree
 
 BROKEN = EpisodeFailure("ValueError", "no", "a", "agent_0", 3, "Traceback", "stretto evaluate")
@@ -192,12 +196,56 @@ def test_only_timing_depends_on_the_clock():
     assert len({str(dataclasses.replace(row, timing={})) for row in rows}) == 1
 
 
-def test_all_missions_together_pool_their_episodes():
+def test_rewards_of_several_missions_are_not_pooled():
     records = episodes("one", a=[1, 2, 3, 4]) + episodes("two", a=[100, 200])
     row = only(summarize(records).overall)
-    assert row.mission is None
-    assert (row.episodes, row.reward) == (6, 310 / 6)
-    assert row.iqm == (2 + 3 + 4 + 100) / 4
+    assert (row.mission, row.episodes, row.steps) == (None, 6, 10)
+    assert (row.reward, row.iqm, row.interval, row.score, row.statistics) == (None, None, None, None, {})
+    alone = only(summarize(episodes("one", a=[1, 2, 3, 4])).overall)
+    assert (alone.reward, alone.iqm) == (2.5, 2.5)
+
+
+def test_scores_are_0_at_the_mean_of_the_lower_reference_and_1_at_that_of_the_higher_one():
+    records = episodes("one", low=[0, 2], high=[5, 5], mine=[3, 7]) + episodes("two", low=[-50], high=[50], mine=[0])
+    summary = summarize(records, normalize=("low", "high"), labels=["mine", "low", "high"])
+    assert summary.scales == {"one": (1.0, 5.0), "two": (-50.0, 50.0)}
+    scores = {(row.mission, row.label): row.score for row in (*summary.by_mission, *summary.overall)}
+    assert {label: scores["one", label] for label in ("low", "high", "mine")} == {"low": 0.0, "high": 1.0, "mine": 1.0}
+    assert scores["two", "mine"] == 0.5
+    assert scores[None, "mine"] == pytest.approx((0.5 + 1.5 + 0.5) / 3)
+    assert {row.reward for row in summary.overall} == {None}
+    first, second = (row for row in summary.comparisons if row.mission is None and row.label == "mine")
+    assert (first.baseline, first.difference) == ("low", pytest.approx((0.75 + 1.25 + 0.5) / 3))
+    assert second.difference_interval[0] <= second.difference <= second.difference_interval[1]
+    assert Summary.from_json(json.loads(json.dumps(summary.as_json()))) == summary
+
+
+def test_a_mission_on_which_the_references_are_equal_has_no_scale_and_is_named():
+    flat = episodes("flat", low=[1, 1], high=[1, 1], mine=[9, 9])
+    reverse = episodes("reverse", low=[2], high=[1], mine=[9])
+    records = episodes("one", low=[0], high=[10], mine=[5]) + flat + reverse + episodes("lost", low=[None], mine=[3])
+    summary = summarize(records, normalize=("low", "high"))
+    assert summary.unscaled == ("flat", "lost", "reverse")
+    assert {row.label: row.score for row in summary.overall} == {"low": 0.0, "high": 1.0, "mine": 0.5}
+    assert {row.score for row in summary.by_mission if row.mission in summary.unscaled} == {None}
+
+
+@pytest.mark.parametrize(
+    ("text", "references"),
+    [
+        ("random:planner", ("random", "planner")),
+        ("a.py:P:random", ("a.py:P", "random")),
+        ("random:a.py:P", ("random", "a.py:P")),
+    ],
+)
+def test_references_are_two_policies_of_the_evaluation(text, references):
+    assert references_of(text, ["random", "planner", "a.py:P"]) == references
+
+
+@pytest.mark.parametrize("text", ["random", "random:random", "random:nobody", ":", ""])
+def test_what_names_no_two_policies_is_refused_with_those_that_there_are(text):
+    with pytest.raises(UsageError, match=r"LOW:HIGH.*the policies are random, planner"):
+        references_of(text, ["random", "planner"])
 
 
 def test_the_probability_of_improvement_counts_pairs_and_halves_ties():
@@ -214,10 +262,31 @@ def test_episodes_are_paired_by_mission_and_number_and_the_rest_is_not_compared(
     records = [played("a", 0, 1.0), played("a", 1, 2.0), played("b", 1, 9.0), played("b", 2, 0.0)]
     records += [played("a", 2, 5.0, "other"), played("b", 2, 4.0, "other")]
     pooled, there, elsewhere = summarize(records, missions=["m", "other"]).comparisons
-    assert (pooled.episodes, pooled.improvement, pooled.difference) == (2, 0.5, -3.0)
+    assert (pooled.episodes, pooled.improvement, pooled.difference) == (2, 0.5, None)
     assert (there.episodes, there.improvement, there.difference) == (1, 0.0, -7.0)
     assert (elsewhere.episodes, elsewhere.improvement, elsewhere.difference) == (1, 1.0, 1.0)
-    assert pooled.improvement_interval is None
+    assert 0 < pooled.improvement_interval[0] < 0.5 < pooled.improvement_interval[1] < 1
+
+
+@pytest.mark.parametrize(("wins", "count"), [(1, 1), (0, 1), (12, 12), (0, 5), (7, 20)])
+def test_without_ties_the_interval_of_a_share_is_that_of_wilson(wins, count):
+    expected = stats.binomtest(wins, count).proportion_ci(method="wilson")
+    assert score_interval(wins, 0, count - wins) == pytest.approx((expected.low, expected.high))
+
+
+@pytest.mark.parametrize("counts", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (10, 0, 0), (0, 10, 0), (0, 0, 10)], ids=str)
+def test_the_interval_of_a_share_is_never_a_point(counts):
+    low, high = score_interval(*counts)
+    assert 0 <= low < high <= 1
+    assert high - low > 0.2
+    assert score_interval(*reversed(counts)) == pytest.approx((1 - high, 1 - low))
+
+
+def test_policies_that_share_one_episode_are_compared_in_it():
+    row = summarize(episodes(a=[1.0], b=[0.0])).comparisons[0]
+    assert (row.episodes, row.improvement, row.difference) == (1, 1.0, 1.0)
+    assert row.improvement_interval == pytest.approx((0.2065, 1.0), abs=1e-4)
+    assert row.swapped().improvement_interval == pytest.approx((0.0, 0.7935), abs=1e-4)
 
 
 def test_every_pair_of_labels_is_compared_in_the_order_given():
@@ -248,6 +317,12 @@ def test_a_label_that_always_failed_takes_nothing_away_from_the_others():
     assert [row.reward for row in summary.by_mission] == [1.5, 4.0, None]
     assert [row.episodes for row in summary.comparisons if row.mission is None] == [2, 0, 0]
     assert summary.comparisons[1].improvement is None
+
+
+def test_a_label_that_always_failed_on_a_mission_takes_nothing_away_there():
+    records = episodes("one", a=[1, 2], b=[None, None]) + episodes("two", a=[1, 2], b=[3, None])
+    found = {(row.mission, row.label): row.episodes for row in summarize(records).by_mission}
+    assert found == {("one", "a"): 2, ("one", "b"): 0, ("two", "a"): 1, ("two", "b"): 1}
 
 
 def test_a_failed_episode_counts_as_the_worst_that_anybody_got_on_its_mission():
@@ -361,8 +436,8 @@ def test_each_policy_of_a_mix_has_the_mean_of_its_own_agents_over_the_episodes_i
         ("m", "a"): (3, 5.0, 5.0),
         ("m", "b"): (2, 20.0, 20.0),
         ("n", "b"): (1, 6.0, 6.0),
-        (None, "a"): (3, 5.0, 5.0),
-        (None, "b"): (3, pytest.approx(46 / 3), pytest.approx(46 / 3)),
+        (None, "a"): (3, None, None),
+        (None, "b"): (3, None, None),
     }
     assert {row.label for row in summary.by_policy} == {"a + b"}
     intervals = {(row.mission, row.policy): row.interval for row in summary.by_policy}
@@ -375,5 +450,34 @@ def test_each_policy_of_a_mix_has_the_mean_of_its_own_agents_over_the_episodes_i
 def test_policies_that_are_compared_have_no_rows_of_a_mix_and_neither_have_summaries_of_before():
     summary = summarize(episodes(a=[1, 2], b=[3, 4]))
     assert summary.by_policy == ()
-    before = {name: value for name, value in summary.as_json().items() if name != "by_policy"}
+    added = ("by_policy", "within_mixes", "normalize", "scales")
+    before = {name: value for name, value in summary.as_json().items() if name not in added}
     assert Summary.from_json(before) == summary
+
+
+def test_policies_that_played_together_are_rated_by_who_got_more_in_the_same_episode():
+    records = [mixed(i, a1=2.0, a2=4.0, b1=1.0, c1=5.0 if i % 2 else 0.0) for i in range(20)]
+    summary = summarize(records + [mixed(i, "far", b1=1000.0, c1=2000.0) for i in range(3)])
+    ratings = {row.policy: row for row in summary.by_policy if row.mission == "m"}
+    assert ratings["a"].rating > ratings["c"].rating > ratings["b"].rating
+    assert sum(row.rating for row in ratings.values()) / 3 == pytest.approx(1500)
+    for row in ratings.values():
+        assert row.rating_interval[0] < row.rating < row.rating_interval[1] < row.rating + 400
+    assert {row.policy for row in summary.by_policy if row.mission is None and row.rating} == {"a", "b", "c"}
+    pairs = {(row.mission, row.label, row.baseline): row for row in summary.within_mixes}
+    assert {row.mix for row in pairs.values()} == {"a + b"}
+    assert (pairs["m", "a", "b"].episodes, pairs["m", "a", "b"].improvement, pairs["m", "a", "b"].difference) == (
+        20,
+        1,
+        2,
+    )
+    assert pairs["m", "a", "c"].improvement == 0.5
+    assert ("far", "a", "b") not in pairs
+    assert (pairs[None, "b", "c"].episodes, pairs[None, "b", "c"].difference) == (23, None)
+    assert Summary.from_json(json.loads(json.dumps(summary.as_json()))) == summary
+
+
+def test_a_policy_that_met_nobody_has_no_rating():
+    summary = summarize([mixed(0, a1=1.0), mixed(1, b1=1.0)])
+    assert [row.rating for row in summary.by_policy] == [None] * 4
+    assert summary.within_mixes == ()

@@ -22,7 +22,7 @@ from stretto.cli.options import Format
 from stretto.cli.text import WIDTH, filled, screen_width
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
 from stretto.evaluation.report import Report, shorten
-from stretto.evaluation.statistics import Comparison
+from stretto.evaluation.summary import Comparison
 
 _MOST_BARS = 12
 _LONGEST_NAME = 30

@@ -19,7 +19,7 @@ from stretto.evaluation.plan import HANG_SECONDS, Plan, PlaySettings, Task, entr
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.report import Report
 from stretto.evaluation.scheduler import Scheduler
-from stretto.evaluation.statistics import Failed
+from stretto.evaluation.summary import Failed
 from stretto.evaluation.tracing import trace_path, traced
 from stretto.missions.resolve import find_missions
 from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, find_policies

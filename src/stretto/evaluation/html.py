@@ -19,7 +19,8 @@ from typing import Any
 from stretto.evaluation.bootstrap import Interval
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.report import Report, interval_text, short_number, shorten
-from stretto.evaluation.statistics import Summary, counted_rewards, has_result, seconds_taken
+from stretto.evaluation.statistics import counted_rewards, has_result, seconds_taken
+from stretto.evaluation.summary import Summary
 
 MOST_POINTS = 250  # episodes in a row of a plot: more are a smear, and make the page slow
 MOST_FAILURES = 200

@@ -17,7 +17,8 @@ from stretto.checkpoint import atomic_write_all
 from stretto.errors import UsageError
 from stretto.evaluation.bootstrap import Interval
 from stretto.evaluation.records import EpisodeRecord, RecordKey
-from stretto.evaluation.statistics import Failed, LabelSummary, PolicySummary, Summary, summarize
+from stretto.evaluation.statistics import summarize
+from stretto.evaluation.summary import Failed, LabelSummary, PolicySummary, Summary
 
 EPISODES, SUMMARY, TABLE, PAGE = "episodes.jsonl", "summary.json", "episodes.csv", "report.html"
 _GROUPS = ("rewards", "policies", "overdue", "statistics", "timing")  # columns of a table, after all others
