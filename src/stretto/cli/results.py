@@ -5,33 +5,28 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import re
 import shlex
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-import stretto
 from stretto.cli.options import Format
 from stretto.cli.text import WIDTH, filled, screen_width
+from stretto.evaluation.answer import answer_of
+from stretto.evaluation.failures import FailureGroup, group_failures
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
-from stretto.evaluation.report import Report, shorten
-from stretto.evaluation.summary import Comparison
+from stretto.evaluation.report import Report
+from stretto.evaluation.wording import listed, shorten
 
 _MOST_BARS = 12
 _LONGEST_NAME = 30
 _MOST_FAILURES = 3
 _LONGEST_PLACE = 45
-_OURS = Path(stretto.__file__).parent
-_MOST_COMPARED = 4
-_LEAST_EPISODES = 6
-"""Who wins five times of five may well be the worse one: that is seen once in sixteen times by chance."""
 _FIRST_LINE_SECONDS, _LAST_LINE_SECONDS = 5.0, 300.0
 """How long it is between two lines about progress at first, and at last: each time it is twice as long."""
 
@@ -98,7 +93,7 @@ def print_report(report: Report, output: Format) -> None:
             print(report.to_csv(), end="")
         case Format.TABLE:
             print(report.table(screen_width()))
-            _print_comparisons(report)
+            _print_answer(report)
             _print_failures(report)
 
 
@@ -106,70 +101,47 @@ def _everything(report: Report) -> dict[str, object]:
     return {**report.to_json(), "episodes": [record.as_json() for record in report.records]}
 
 
-def _print_comparisons(report: Report) -> None:
-    """Print how the policy with the highest interquartile mean did against the others, on all missions."""
-    summary = report.summary
-    by_score = sorted((row for row in summary.overall if row.iqm is not None), key=lambda row: row.iqm or 0.0)
-    if len(by_score) < 2:
-        return
-    best = by_score[-1].label
-    print()
-    for row in by_score[-2 : -2 - _MOST_COMPARED : -1]:
-        for one in summary.comparisons:
-            if one.mission is None and {one.label, one.baseline} == {best, row.label}:
-                print(filled(_compared(one, best, row.label)))
-
-
-def _compared(one: Comparison, best: str, other: str) -> str:
-    names = [shorten(name, _LONGEST_NAME) for name in (best, other)]
-    if one.improvement is None or one.improvement_interval is None:
-        return f"{names[0]} and {names[1]} have no episode in common"
-    shares = [one.improvement, *one.improvement_interval]
-    better, low, high = (round(100 * share) for share in shares)
-    if one.label == other:
-        better, low, high = 100 - better, 100 - high, 100 - low
-    share = f"{better}% of {one.episodes} episodes"
-    if one.episodes < _LEAST_EPISODES:
-        return f"{names[0]} is better than {names[1]} in {share}, which are too few to tell"
-    if low > 50:
-        return f"{names[0]} beats {names[1]} in {share} ({low} to {high}%)"
-    return f"{names[0]} and {names[1]} cannot be told apart: it is better in {share} ({low} to {high}%)"
+def _print_answer(report: Report) -> None:
+    """Print who is best, and why; one policy by itself is compared with nobody."""
+    answer = answer_of(report.summary)
+    if len(answer.reasons) > (len(report.summary.labels) == 1):
+        print()
+        for sentence in (answer.headline, *answer.reasons):
+            print(filled(sentence))
+    if unscaled := report.summary.unscaled:
+        low, high = report.summary.normalize or ("", "")
+        print(filled(f"there are no scores on {listed(unscaled)}: {high} is no better than {low} there"))
 
 
 def _print_failures(report: Report) -> None:
-    """Print some of the failures, of different kinds if there are, each with what shows it again."""
-    failures = [(record, record.failure) for record in report.records if record.failure is not None]
-    if not failures:
+    """Print the failures in groups, each with what shows one of them again."""
+    groups = group_failures(report.records)
+    if not groups:
         return
+    failed = sum(len(group.records) for group in groups)
     left_out = "do not count (with --failed worst they count as the worst seen)"
-    counted = "count as the worst seen" if report.plan.get("failed") == "worst" else left_out
-    print(f"\n{filled(f'{len(failures)} of {len(report.records)} episodes failed, and {counted}')}")
-    different: dict[tuple[str, str], tuple[EpisodeRecord, EpisodeFailure]] = {}
-    for record, failure in failures:
-        different.setdefault((record.label, failure.message), (record, failure))
-    shown = list(different.values())[:_MOST_FAILURES]
-    for record, failure in shown:
-        names = ", ".join(shorten(name, _LONGEST_NAME) for name in (record.mission, record.label))
-        where = f"failed: {names}, episode {record.episode}: "
-        print(filled(where + " ".join(failure.message.split())))
-        if len(report.records) == 1:  # one that is played again, to see why
-            print(textwrap.indent(failure.traceback.rstrip(), "  "))
-        elif place := _last_place(failure.traceback):
-            step = "" if failure.step is None else f", step {failure.step}"
-            print(f"  at {place}{step}, seed {record.seed}")
-        print(_again(failure))
-    if len(failures) > len(shown):
-        print(f"... and {len(failures) - len(shown)} more")
+    counts = "count as the worst seen" if report.summary.failed == "worst" else left_out
+    print(f"\n{filled(f'{failed} of {len(report.records)} episodes failed, and {counts}')}")
+    for group in groups[:_MOST_FAILURES]:
+        _print_group(group, alone=len(report.records) == 1)
+    if left := groups[_MOST_FAILURES:]:
+        print(f"... and {sum(len(group.records) for group in left)} more that failed otherwise")
 
 
-def _last_place(text: str) -> str:
-    """Return where an exception was raised, from its traceback: the last line of code that is not ours."""
-    places = [
-        (file, line)
-        for file, line in re.findall(r'File "([^"]+)", line (\d+)', text)
-        if _OURS not in Path(file).parents
-    ]
-    return f"{shorten(places[-1][0], _LONGEST_PLACE)}:{places[-1][1]}" if places else ""
+def _print_group(group: FailureGroup, *, alone: bool) -> None:
+    failure, record = group.first, group.records[0]
+    names = ", ".join(shorten(name, _LONGEST_NAME) for name in (record.mission, record.label))
+    print(filled(f"failed: {names}, episode {record.episode}: {' '.join(failure.message.split())}"))
+    if alone:  # one that is played again, to see why
+        print(textwrap.indent(failure.traceback.rstrip(), "  "))
+    elif group.place:
+        file, _, line = group.place.rpartition(":")
+        step = "" if failure.step is None else f", step {failure.step}"
+        print(f"  at {shorten(file, _LONGEST_PLACE)}:{line}{step}, seed {record.seed}")
+    if len(group.records) > 1:
+        where = "; ".join(f"{mission} {numbers}" for mission, numbers in group.where().items())
+        print(filled(f"  in {len(group.records)} episodes: {where}"))
+    print(_again(failure))
 
 
 def _again(failure: EpisodeFailure) -> str:

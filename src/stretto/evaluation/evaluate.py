@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from stretto.evaluation.journal import Journal
 from stretto.evaluation.plan import HANG_SECONDS, Plan, PlaySettings, Task, entries_of
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.report import Report
+from stretto.evaluation.scales import references_of
 from stretto.evaluation.scheduler import Scheduler
 from stretto.evaluation.summary import Failed
 from stretto.evaluation.tracing import trace_path, traced
@@ -53,11 +55,13 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     device: str | None = None,
     deterministic: bool = False,
     failed: Failed = "exclude",
+    normalize: str | None = None,
     reverse: bool = False,
     budget: CpuBudget | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     trace: str | Path | bool = False,
+    command: str | None = None,
     on_begin: Callable[[], None] = lambda: None,
     on_episode: Callable[[EpisodeRecord], None] = lambda _: None,
 ) -> Report:
@@ -90,11 +94,14 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         deterministic: ask torch for deterministic algorithms in every process that computes; it raises where it has none,
             and its numbers may still differ between devices, CPUs and versions.
         failed: what a failed episode counts: "exclude" it for all policies, or as the "worst" seen.
+        normalize: "LOW:HIGH", the names of two of the policies: the mean rewards of these are scores of 0 and 1 on each
+            mission, and scores are what missions have in common.
         reverse: play the tasks in reverse order; this never changes a result.
         budget: the cores to use; by default those of this process.
         out: a folder for the records, as they come, and for the report at the end.
         resume: go on with what was begun in that folder.
         trace: a file for the spans of all processes, to be opened in Perfetto; `True`: trace.json in the folder of `out`.
+        command: the command line that asked for this, for the report to show.
         on_begin: is called when all is well and nothing is played yet.
         on_episode: hears of every episode, in the order in which they end.
 
@@ -113,13 +120,15 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     found = find_missions(missions, env_kwargs=env_kwargs, variants=variants, cogs=cogs, map_seed=map_seed)
     entries = entries_of(several, mix=mix)
     plan = Plan(tuple(found), entries, episodes, seed, steps, turns, native_threads)
+    references = None if normalize is None else references_of(normalize, [entry.label for entry in entries])
     cores = budget or default_budget()
     free = _jobs_within(cores, jobs, native_threads)
     chosen = set(range(episodes)) if only is None else {int(one) for one in only}
     execution = _Execution(settings, _jobs_elsewhere(plan, settings, free), parallel_policy, reverse)
     lease = cores.lease(max(1, free) * native_threads)
     times = {"action_timeout_ms": action_timeout_ms, "overage_ms": overage_ms, "hang_seconds": hang_seconds}
-    described = {**about(plan), **times, "failed": failed}
+    described = {**about(plan), **times, "failed": failed, **({"normalize": normalize} if normalize else {})}
+    run = {"began": datetime.now(UTC).isoformat(" ", "seconds"), **({"command": command} if command else {})}
     began = time.perf_counter()
     with ExitStack() as stack:
         stack.callback(lease.release)
@@ -131,10 +140,17 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         if journal is not None and journal.finished and not (records.more or records.interrupted):
             journal.finish()
             return Report.load(journal.folder)
-        timing = {"seconds": round(time.perf_counter() - began, 3), "processes": records.workers}
-        names = {"missions": described["missions"], "labels": described["policies"]}
+        timing = {**run, "seconds": round(time.perf_counter() - began, 3), "processes": records.workers}
         shown = {**described, **({"batches": records.batches} if records.batches else {}), "timing": timing}
-        report = Report.of(records.kept, shown, failed=failed, seed=seed, **names)
+        report = Report.of(
+            records.kept,
+            shown,
+            failed=failed,
+            seed=seed,
+            missions=described["missions"],
+            labels=described["policies"],
+            normalize=references,
+        )
         if records.interrupted:
             raise EvaluationInterrupted(report)
         if journal is not None:

@@ -1,0 +1,144 @@
+"""The answer of an evaluation, in sentences: who is best, by how much, how sure that is, and on how many episodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stretto.evaluation.summary import Comparison, LabelSummary, PolicySummary, Summary
+from stretto.evaluation.wording import counted, interval_text, listed, short_number, shorten
+
+LEAST_EPISODES = 6
+"""Who wins five times of five may well be the worse one: that is seen once in sixteen times by chance."""
+
+_MOST_COMPARED = 4
+_LONGEST_NAME = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A headline, and the sentences that say why."""
+
+    headline: str
+    reasons: tuple[str, ...] = ()
+
+
+def answer_of(summary: Summary) -> Answer:
+    """Return the answer that a summary gives."""
+    ranked = ranking(summary)
+    if len(ranked) > 1:
+        return _compared(summary, ranked)
+    rated = [row for row in summary.by_policy if row.mission is None and row.rating is not None]
+    if len(rated) > 1:
+        return _rated(sorted(rated, key=lambda row: -(row.rating or 0.0)))
+    if ranked:
+        return _alone(summary, ranked[0])
+    return Answer("No episode has a result")
+
+
+def ranking(summary: Summary) -> list[str]:
+    """Return the labels that have a result, the best first.
+
+    On one mission they are ranked by interquartile mean, on several by normalized score, and without one by the share of
+    episodes in which they are better than others.
+    """
+    rows = [row for row in summary.overall if row.episodes]
+    values = [[row.iqm for row in rows], [row.score for row in rows], [_share_won(summary, row.label) for row in rows]]
+    ranks = next((found for found in values if all(value is not None for value in found)), [0.0] * len(rows))
+    by_rank = sorted(zip(ranks, rows, strict=True), key=lambda pair: -(pair[0] or 0.0))
+    return [row.label for _, row in by_rank]
+
+
+def against(summary: Summary, label: str) -> dict[str, Comparison]:
+    """Return how a label did against each other one on all missions, by the other's label."""
+    found = {}
+    for row in summary.comparisons:
+        if row.mission is None and label in (row.label, row.baseline):
+            one = row if row.label == label else row.swapped()
+            found[one.baseline] = one
+    return found
+
+
+def _share_won(summary: Summary, label: str) -> float | None:
+    shares = [row.improvement for row in against(summary, label).values() if row.improvement is not None]
+    return math.fsum(shares) / len(shares) if shares else None
+
+
+def _compared(summary: Summary, ranked: Sequence[str]) -> Answer:
+    best, others = ranked[0], ranked[1:]
+    rows = [against(summary, best)[other] for other in others]
+    unsure = [row.baseline for row in rows if not _is_better(row)]
+    if not unsure:
+        headline = f"{_name(best)} is best of {len(ranked)} policies"
+    elif len(unsure) == len(rows) and len(rows) > 1:
+        headline = f"No policy is clearly best; {_name(best)} leads"
+    else:
+        headline = f"{_name(best)} leads, but is not clearly better than {listed([_name(one) for one in unsure])}"
+    scores = len(summary.missions) > 1
+    return Answer(headline, tuple(_sentence(row, scores=scores) for row in rows[:_MOST_COMPARED]))
+
+
+def _is_better(row: Comparison) -> bool:
+    interval = row.improvement_interval
+    return interval is not None and interval[0] > 0.5 and row.episodes >= LEAST_EPISODES
+
+
+def _sentence(row: Comparison, *, scores: bool) -> str:
+    first, second = _name(row.label), _name(row.baseline)
+    if row.improvement is None or row.improvement_interval is None:
+        return f"{first} and {second} have no episode in common"
+    share = f"{row.improvement:.0%} of {counted(row.episodes, 'episode')}"
+    low, high = row.improvement_interval
+    between = f"({100 * low:.0f} to {100 * high:.0f}%)"
+    if row.episodes < LEAST_EPISODES:
+        return (
+            f"{first} is better than {second} in {share}, which {'is' if row.episodes == 1 else 'are'} too few to tell"
+        )
+    if _is_better(row):
+        return f"{first} beats {second} in {share} {between}{_by_how_much(row, scores=scores)}"
+    if high < 0.5:
+        return f"{first} is ahead of {second} in the mean of the middle half, but better in only {share} {between}"
+    return f"{first} and {second} cannot be told apart: {first} is better in {share} {between}"
+
+
+def _by_how_much(row: Comparison, *, scores: bool) -> str:
+    if row.difference is None:
+        return ""
+    interval = "" if row.difference_interval is None else f" {interval_text(row.difference_interval)}"
+    return f", by a {'score' if scores else 'reward'} of {short_number(row.difference)}{interval} on average"
+
+
+def _rated(rows: Sequence[PolicySummary]) -> Answer:
+    best, second = rows[0], rows[1]
+    assert best.rating_interval is not None
+    assert second.rating_interval is not None
+    clear = best.rating_interval[0] > second.rating_interval[1]
+    headline = f"{_name(best.policy)} is rated highest of {len(rows)} policies"
+    if not clear:
+        headline += f", but not clearly above {_name(second.policy)}"
+    reasons = [
+        f"{_name(row.policy)} is rated {row.rating:.0f} [{row.rating_interval[0]:.0f}, {row.rating_interval[1]:.0f}] over "
+        f"{counted(row.episodes, 'episode')}"
+        for row in rows[: 1 + _MOST_COMPARED]
+        if row.rating is not None and row.rating_interval is not None
+    ]
+    return Answer(headline, tuple(reasons))
+
+
+def _alone(summary: Summary, label: str) -> Answer:
+    rows = [row for row in summary.by_mission if row.label == label and row.episodes]
+    return Answer(
+        f"{_name(label)} played {counted(sum(row.episodes for row in rows), 'episode')} on "
+        f"{rows[0].mission if len(rows) == 1 else counted(len(rows), 'mission')}",
+        tuple(_found(row) for row in rows) if len(rows) == 1 else (),
+    )
+
+
+def _found(row: LabelSummary) -> str:
+    interval = "" if row.interval is None else f" {interval_text(row.interval)}"
+    return f"The interquartile mean of its rewards is {short_number(row.iqm)}{interval}"
+
+
+def _name(label: str) -> str:
+    return shorten(label, _LONGEST_NAME)
