@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import io
 import json
@@ -72,11 +73,41 @@ def test_json_yaml_and_csv_are_all_that_stdout_has_and_say_the_same(call):
     assert len(list(csv.DictReader(io.StringIO(printed("csv"))))) == 6
 
 
+def test_missions_that_cannot_be_filmed_are_named_before_playing_and_if_none_can_be_nothing_is_played(call, tmp_path):
+    (tmp_path / "worlds.py").write_text(
+        "import gymnasium\n\n\nclass Unseen(gymnasium.Env):\n"
+        "    observation_space = action_space = gymnasium.spaces.Discrete(2)\n\n"
+        "    def reset(self, seed=None, options=None):\n        return 0, {}\n\n"
+        "    def step(self, action):\n        return 0, 1.0, True, False, {}\n"
+    )
+    both = ("eval", "-m", "worlds.py:Unseen", "-m", "foundry_1", "-p", "random", *QUICK, "--out", "run", "--video", "1")
+    done = call(*both)
+    assert done.returncode == 0, done.stderr
+    assert "there will be no film of" in done.stderr.splitlines()[0]
+    assert "its metadata has no render mode 'rgb_array'" in done.stderr
+    assert len(list(Path("run/videos").iterdir())) == 1
+    none = call("eval", "-m", "worlds.py:Unseen", "-p", "random", *QUICK, "--out", "other", "--video", "1")
+    assert none.returncode == 2
+    assert "none of the missions can be filmed" in none.stderr
+    assert not Path("other").exists()
+
+
+def test_scores_pool_missions_and_what_normalizes_them_is_checked(call):
+    given = ("eval", "-m", "foundry_1", "-m", "gym:CartPole-v1", "-p", "noop", "-p", "random", *QUICK)
+    done = call(*given, "--normalize", "noop:random", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)["summary"]
+    assert summary["normalize"] == ["noop", "random"]
+    wrong = call(*given, "--normalize", "noop:planner")
+    assert wrong.returncode == 2
+    assert "two different policies of the evaluation, got 'noop:planner'; the policies are noop, random" in wrong.stderr
+
+
 def test_the_table_fits(call):
     done = call("eval", "-m", "foundry_*", "-p", "random", "-p", "gatherer", "-e", "2", "-s", "3")
     assert done.returncode == 0, done.stderr
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
-    assert done.stdout.count(" gatherer ") == 6
+    assert done.stdout.partition("\n\n")[0].count(" gatherer ") == 5
 
 
 def test_a_folder_has_records_summary_report_and_films(call, tmp_path):
@@ -86,13 +117,17 @@ def test_a_folder_has_records_summary_report_and_films(call, tmp_path):
     names = {path.name for path in out.iterdir()}
     assert {"episodes.jsonl", "episodes.csv", "summary.json", "report.html", "videos"} <= names
     assert not any(name.startswith(".") or "partial" in name for name in names)
-    assert [path.name for path in (out / "videos").iterdir()] == ["foundry_1-random-0.gif"]
+    [film] = (out / "videos").iterdir()
+    assert film.name == "foundry_1-random-0.mp4"
+    assert base64.b64encode(film.read_bytes()).decode() in (out / "report.html").read_text()
+    assert f"<code>stretto eval -m foundry_1 -p random {' '.join(QUICK)}" in (out / "report.html").read_text()
     (tmp_path / "brief.py").write_text(
         "def act(observation):\n    return 1 if observation['self'][-1] < 0.02 else None\n"
     )
     failed = call("eval", "-m", "foundry_1", "-p", "brief.py:act", *QUICK, "--out", "failed", "--video", "1")
     assert failed.returncode == 1
-    assert [path.name for path in Path("failed/videos").iterdir()] == ["foundry_1-brief.py_act-0.gif"]
+    [film] = Path("failed/videos").iterdir()
+    assert film.name.startswith("foundry_1-brief.py_act-0")
     again = call("eval", "-m", "foundry_1", "-p", "random", *QUICK, "--out", str(out))
     assert again.returncode == 2
     assert "holds a finished evaluation, which would be overwritten; choose another folder" in again.stderr

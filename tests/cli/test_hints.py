@@ -170,7 +170,9 @@ def test_verify_tells_of_the_episodes_that_fail_beside_those_that_do_not(capsys)
 def test_a_mix_says_how_each_policy_did_and_who_never_played(capsys):
     assert run("eval -m foundry_1 -p random -p gatherer --mix -e 3 -s 60 -j 0 --quiet") == 0
     done = capsys.readouterr()
-    rows = [line.split() for line in done.out.splitlines()[1:]]
+    table, _, answer = done.out.partition("\n\n")
+    assert answer.startswith("gatherer is rated highest of 2 policies")
+    rows = [line.split() for line in table.splitlines()[1:]]
     assert [row[:3] for row in rows] == [
         ["foundry_1", "random", "+"],
         ["foundry_1", "gatherer", "3"],

@@ -95,8 +95,9 @@ def printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[list[
     output = capsys.readouterr().out
     text = output.partition("  again: ")[2].partition("failed: ")[0].partition("...")[0]
     records = [json.loads(line) for line in Path("run/episodes.jsonl").read_text().splitlines()]
-    failed = next(record for record in records if record["failure"] is not None)
-    return shlex.split(text.replace("\\\n", " ")), failed
+    command = shlex.split(text.replace("\\\n", " "))
+    failed = [record for record in records if record["failure"] is not None]
+    return command, next(record for record in failed if shlex.split(record["failure"]["reproduce"]) == command)
 
 
 def again(command: list[str]) -> dict:

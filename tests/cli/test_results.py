@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from stretto.cli import results
 from stretto.cli.options import Format
-from stretto.evaluation.records import EpisodeRecord
+from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
 from stretto.evaluation.report import Report
 
 
@@ -27,13 +29,15 @@ def printed(rewards: dict[str, list[float]], capsys: pytest.CaptureFixture[str])
 def test_whether_one_policy_beats_another_is_said_whichever_was_named_first(labels, capsys):
     rewards = {"good": [5.0, 6.0, 7.0, 8.0] * 3, "bad": [1.0, 2.0, 9.0, 4.0] * 3}
     told = printed({label: rewards[label] for label in labels}, capsys)
-    assert "good and bad cannot be told apart: it is better in 75% of 12 episodes (50" in " ".join(told.split())
+    assert "good and bad cannot be told apart: good is better in 75% of 12 episodes (47" in " ".join(told.split())
 
 
 def test_what_is_beyond_chance_is_said_without_a_caveat(capsys):
     told = printed({"bad": [1.0] * 12, "good": [2.0] * 12, "worst": [0.0] * 12}, capsys)
-    assert "good beats bad in 100% of 12 episodes (100 to 100%)\n" in told
-    assert "good beats worst in 100% of 12 episodes (100 to 100%)\n" in told
+    told = " ".join(told.split())
+    assert "good is best of 3 policies" in told
+    assert "good beats bad in 100% of 12 episodes (76 to 100%), by a reward of 1.00 [1.00, 1.00] on average" in told
+    assert "good beats worst in 100% of 12 episodes (76 to 100%), by a reward of 2.00 [2.00, 2.00] on average" in told
     assert "bad beats" not in told
 
 
@@ -41,6 +45,33 @@ def test_a_few_episodes_prove_nothing(capsys):
     told = printed({"bad": [1.0] * 5, "good": [2.0] * 5}, capsys)
     assert "good is better than bad in 100% of 5 episodes, which are too few to tell" in told
     assert "beats" not in told
+
+
+def test_one_episode_in_common_is_an_episode_in_common(capsys):
+    told = printed({"bad": [1.0], "good": [2.0]}, capsys)
+    assert "good is better than bad in 100% of 1 episode, which is too few to tell" in told
+    assert "in common" not in told
+
+
+def test_the_winner_on_several_missions_is_who_is_better_in_more_episodes(capsys):
+    rewards = {("one", "a"): 1.0, ("one", "b"): 2.0, ("two", "a"): 1000.0, ("two", "b"): 1001.0}
+    records = [replace(record(label, i, reward), mission=m) for (m, label), reward in rewards.items() for i in range(6)]
+    results.print_report(Report.of(records, {}), Format.TABLE)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "b is best of 2 policies b beats a in 100% of 12 episodes (76 to 100%)" in told
+    assert "on average" not in told
+
+
+def test_failures_of_one_kind_are_told_once(capsys):
+    place = 'Traceback\n  File "/home/me/mine.py", line 7, in step\nValueError: no'
+    failures = [EpisodeFailure("ValueError", f"no {i}", "p", "a", 3, place, "stretto eval") for i in range(4)]
+    records = [replace(record("p", i, 0.0), rewards={}, failure=failure) for i, failure in enumerate(failures)]
+    results.print_report(Report.of([*records, record("p", 9, 1.0)], {}), Format.TABLE)
+    told = capsys.readouterr().out
+    assert "4 of 5 episodes failed" in told
+    assert told.count("failed: ") == 1
+    assert "at /home/me/mine.py:7, step 3" in told
+    assert "in 4 episodes: m 0-3" in told
 
 
 def test_one_policy_alone_is_compared_with_nobody(capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import dataclasses
 import io
@@ -14,15 +15,18 @@ import pytest
 
 import stretto
 from stretto.errors import UsageError
-from stretto.evaluation.html import MOST_FAILURES, MOST_POINTS
+from stretto.evaluation.film_files import film_path
+from stretto.evaluation.html import MOST_GROUPS
+from stretto.evaluation.plots import MOST_POINTS
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
-from stretto.evaluation.report import Report, short_number, shorten
+from stretto.evaluation.report import Report
+from stretto.evaluation.wording import counted, listed, numbers_text, short_number, shorten
 
 MISSIONS = ["small", "large <wide>", "far & away"]
 LABELS = ["<script>alert(1)</script>", "random", "b" * 60]
-SECTIONS = ["results", "rewards", "comparison", "improvement", "statistics", "timing", "failures", "plan"]
+SECTIONS = ["failures", "results", "comparison", "improvement", "rewards", "statistics", "timing", "plan"]
 FILES = ["episodes.csv", "episodes.jsonl", "report.html", "summary.json"]
-EMPTY_ELEMENTS = {"meta", "br", "wbr", "line", "rect", "path"}
+EMPTY_ELEMENTS = {"meta", "br", "wbr", "line", "rect", "path", "img"}
 
 
 def record(mission, label, episode, clock=1.0):
@@ -54,7 +58,8 @@ def record(mission, label, episode, clock=1.0):
 
 def made(clock=1.0, count=12, **others):
     records = [record(m, label, i, clock) for i in range(count) for label in LABELS for m in MISSIONS]
-    plan = {"seed": 3, "missions": MISSIONS, "note": "</dl><script>", "timing": {"seconds": clock}}
+    timing = {"began": f"2031-01-0{clock:.0f}", "command": "stretto eval <x>", "seconds": clock}
+    plan = {"seed": 3, "missions": MISSIONS, "note": "</dl><script>", "timing": timing}
     return Report.of(records, plan, missions=MISSIONS, labels=LABELS, **others)
 
 
@@ -133,7 +138,7 @@ def without_timing(name, text):
             assert all(head.startswith("timing.") for head in heads[first:])
             return [line[:first] for line in [heads, *lines]]
         case "html":
-            return re.sub('<section id="timing">.*?</section>', "", text, flags=re.DOTALL)
+            return re.sub('<section id="timing">.*?</section>|<p id="run".*?</p>', "", text, flags=re.DOTALL)
 
 
 def test_two_runs_leave_the_same_files_but_for_their_timing(tmp_path):
@@ -189,13 +194,18 @@ def test_a_table_of_episodes_has_a_column_for_everything_and_no_reward_for_what_
         assert line["failure"].startswith("ValueError: ") == bool(one.failure)
 
 
-def test_rows_fit_80_columns_and_end_with_all_missions_together():
-    rows = made().rows()
-    widths = [max(map(len, column)) for column in zip(made().headings(), *rows, strict=True)]
-    assert sum(widths) + 2 * (len(widths) - 1) <= 80
-    assert [row[0] for row in rows[-3:]] == ["all"] * 3
-    assert rows[1][:2] == ("small", "random")
-    assert len(rows) == 3 * 3 + 3
+def test_rows_fit_80_columns_and_missions_are_pooled_only_where_there_are_scores():
+    plain, scored = made(), made(normalize=("random", LABELS[2]))
+    for report in (plain, scored):
+        rows = report.rows()
+        widths = [max(map(len, column)) for column in zip(report.headings(), *rows, strict=True)]
+        assert sum(widths) + 2 * (len(widths) - 1) <= 80
+        assert rows[1][:2] == ("small", "random")
+    assert "all" not in {row[0] for row in plain.rows()}
+    assert "IQM [95%]" in plain.headings()
+    assert "score [95%]" in scored.headings()
+    assert [row[0] for row in scored.rows()[-3:]] == ["all"] * 3
+    assert scored.rows()[-2][scored.headings().index("reward")] == "-"
 
 
 def test_rows_have_all_that_is_known_of_a_policy_on_a_mission():
@@ -246,12 +256,45 @@ def test_names_that_are_too_long_lose_their_middle():
 def test_a_page_has_all_sections_and_a_text_for_every_plot():
     text = made().to_html()
     page = Page(text)
-    assert page.values("id") == SECTIONS
-    assert page.values("href") == [f"#{name}" for name in SECTIONS]
+    assert page.values("id") == ["run", *SECTIONS]
+    assert page.values("href") == ["#failures", *(f"#{name}" for name in SECTIONS)]
     plots = re.findall(r'<svg role="img"[^>]*>(<title>[^<]+</title>)?', text)
-    assert len(plots) == 3 + (1 + 3) + 2 + 3
+    assert len(plots) == 3 + 3 + 1 + 3
     assert all(plots)
     assert "prefers-color-scheme:dark" in text
+
+
+def test_a_page_begins_with_the_answer_when_and_by_which_command_and_what_failed():
+    text = made().to_html()
+    head = text.partition("<nav>")[0]
+    assert re.search("<h1>[^<]+</h1>", head)
+    assert head.count("<li>") == 2
+    assert "2031-01-01" in head
+    assert "<code>stretto eval &lt;x&gt;</code>" in head
+    failed = sum(one.failure is not None for one in made().records)
+    assert f"{failed} of 108 episodes failed and do not count" in head
+
+
+def test_a_page_has_no_section_and_no_plot_without_anything_in_it():
+    alone = Report.of([EpisodeRecord("m", "a", i, i, 5, {"x": float(i)}, {}) for i in range(3)], {})
+    assert Page(alone.to_html()).values("id") == ["results", "rewards"]
+    lost = EpisodeFailure("WorkerDied", "", None, None, None, "", "")
+    records = [
+        EpisodeRecord("m", "a", 0, 0, 5, {"x": 1.0}, {}),
+        EpisodeRecord("gone", "a", 0, 0, 5, {}, {}, failure=lost),
+    ]
+    text = Report.of(records, {}).to_html()
+    assert Page(text).values("id") == ["failures", "results", "rewards"]
+    assert re.findall("<figcaption>(.*?)</figcaption>", text) == ["m"]
+
+
+def test_scores_are_in_the_page_with_all_missions_first():
+    text = made(normalize=("random", LABELS[2])).to_html()
+    Page(text)
+    assert "A score is 0 at the mean reward of random on a mission" in text
+    assert text.index("all missions") < text.index('<td class="left">small</td>')
+    assert "IQM of the normalized score" in text
+    assert "--normalize LOW:HIGH" in made().to_html()
 
 
 def test_a_page_refers_to_nothing_outside_of_itself():
@@ -274,28 +317,27 @@ def test_whatever_users_name_is_shown_as_text():
     assert "\x1b" not in text
 
 
-def test_a_page_shows_every_failure_with_its_traceback_and_how_to_play_it_again():
+def test_a_page_shows_failures_in_groups_with_a_traceback_and_how_to_play_one_again():
     report = made()
     text = report.to_html()
     failed = [one for one in report.records if one.failure]
-    assert failed
-    assert text.count("<details>") == text.count("Traceback:\n") == len(failed)
-    for one in failed:
-        assert f"--episode {one.episode}</code>" in text
-
-
-def test_a_page_says_so_when_nothing_failed():
-    fine = [dataclasses.replace(record("small", "random", i), failure=None, rewards={"x": 1.0}) for i in range(3)]
-    assert "No episode failed." in Report.of(fine, {}).to_html()
+    labels = {one.label for one in failed}
+    assert len(failed) > len(labels) > 1
+    assert text.count("<details>") == text.count("Traceback:\n") == text.count("Play it again") == len(labels)
+    for label in labels:
+        count = sum(one.label == label for one in failed)
+        assert f"in {counted(count, 'episode')} of " in text
 
 
 def test_a_page_of_very_many_episodes_stays_small():
     one = record("small", "random", 0)
     many = [dataclasses.replace(one, episode=i, rewards={"x": float(i)}) for i in range(5_000)]
-    many += [dataclasses.replace(one, label="b" * 60, episode=i, rewards={"x": float("nan")}) for i in range(1_000)]
+    other = dataclasses.replace(one, label="b" * 60, rewards={})
+    failures = [EpisodeFailure("ValueError", f"number {i}") for i in range(1_000)]
+    many += [dataclasses.replace(other, episode=i, failure=failure) for i, failure in enumerate(failures)]
     text = Report.of(many, {}).to_html()
     assert text.count("<circle") <= 4 * MOST_POINTS
-    assert text.count("<details>") == MOST_FAILURES
+    assert text.count("<details>") == MOST_GROUPS
     assert len(text) < 500_000
 
 
@@ -331,7 +373,7 @@ def test_a_page_comes_out_of_whatever_a_game_rewards(rewards, tmp_path):
     for failed in ("exclude", "worst"):
         report = Report.of(records, {}, failed=failed)
         page = Page(report.to_html())
-        assert page.values("id") == SECTIONS
+        assert set(page.values("id")) <= set(SECTIONS)
         places = [value for name in ("x", "x1", "x2", "cx", "width") for value in page.values(name)]
         assert not any("nan" in place or "inf" in place for place in places)
         assert len(report.rows()) == (2 if rewards else 0)
@@ -354,14 +396,84 @@ def test_the_policies_of_a_mix_stand_below_it_in_the_table_and_in_the_page(tmp_p
         return EpisodeRecord("m", "<one> + two", number, number, 5, rewards, policies, overdue={"x": 1})
 
     report = Report.of([episode(0), episode(1)], {})
-    assert report.headings() == ("mission", "policy", "n", "reward", "IQM [95%]", "steps", "steps/s", "late")
-    assert report.rows() == [
+    assert report.headings(100) == (
+        *("mission", "policy", "n", "reward", "IQM [95%]", "rating [95%]", "steps", "steps/s", "late"),
+    )
+    assert [row[:5] + row[6:] for row in report.rows(100)] == [
         ("m", "<one> + two", "2", "2.50", "2.50 [2.50, 2.50]", "5.00", "-", "2"),
         ("m", "  <one>", "2", "1.00", "1.00 [1.00, 1.00]", "", "", ""),
         ("m", "  two", "2", "4.00", "4.00 [4.00, 4.00]", "", "", ""),
     ]
+    ratings = [row[5] for row in report.rows(100)]
+    assert ratings[0] == ""
+    assert int(ratings[1].split()[0]) + int(ratings[2].split()[0]) == 3000
     assert Report.load(report.save(tmp_path)).summary == report.summary
     page = (tmp_path / "report.html").read_text()
     assert "Policies of a mix" in page
     assert '<td class="left">&lt;one&gt;</td>' in page
+    assert "<h1>two is rated highest of 2 policies, but not clearly above &lt;one&gt;</h1>" in page
+    assert "Who played with whom" in page
     assert "Policies of a mix" not in made().to_html()
+    assert "Ratings" not in made().to_html()
+
+
+def test_a_notebook_shows_the_answer_and_the_table():
+    shown = made()._repr_html_()
+    Page(shown)
+    assert "<table>" in shown
+    assert "<strong>" in shown
+    assert "<style" not in shown
+    assert "36 of" not in shown
+
+
+def test_a_data_frame_has_the_rows_and_columns_of_the_csv():
+    pandas = pytest.importorskip("pandas")
+    broken = EpisodeFailure("ValueError", "no")
+    records = [EpisodeRecord("m", "a", i, i, 5, {"x": 0.1 * i}, {"x": "a"}, {"ore": 2.0}) for i in range(3)]
+    report = Report.of([*records, EpisodeRecord("m", "a", 3, 3, 1, {}, {}, failure=broken)], {})
+    frame = report.to_dataframe()
+    read = pandas.read_csv(io.StringIO(report.to_csv()))
+    assert list(frame.columns) == list(read.columns)
+    assert frame["reward"].notna().tolist() == [True, True, True, False]
+    assert read["reward"].tolist() == pytest.approx(frame["reward"].tolist(), nan_ok=True)
+    assert frame["failure"].tolist()[3] == "ValueError: no"
+
+
+def test_without_pandas_a_data_frame_is_refused_with_the_remedy(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="pip install pandas"):
+        made().to_dataframe()
+
+
+def test_episodes_are_named_by_ranges_and_things_are_counted_in_words():
+    assert numbers_text([3, 0, 1, 2, 7]) == "0-3, 7"
+    assert numbers_text([5]) == "5"
+    assert [counted(n, "policy") for n in (1, 1200)] == ["1 policy", "1,200 policies"]
+    assert listed(["a"]) == "a"
+    assert listed(["a", "b", "c"]) == "a, b and c"
+    assert listed(list("abcdef")) == "a, b, c, d and 2 more"
+
+
+def test_films_in_the_folder_are_in_the_page(tmp_path, monkeypatch):
+    records = [EpisodeRecord("m/1", label, 0, 0, 5, {"x": 1.0}, {}) for label in ("a", "b")]
+    for record, suffix in zip(records, (".mp4", ".gif"), strict=True):
+        path = film_path(tmp_path, record.key, suffix)
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"pictures of " + record.label.encode())
+    Report.of(records, {}).save(tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    read = Page(page)
+    assert [base64.b64decode(source.partition(",")[2]) for source in read.values("src")] == [
+        b"pictures of a",
+        b"pictures of b",
+    ]
+    assert {"video", "img"} <= set(read.tags)
+    assert "m/1 · a · episode 0" in page
+    assert "img-src data:; media-src data:" in page
+    monkeypatch.setattr("stretto.evaluation.html.MOST_FILM_BYTES", 20)
+    Report.of(records, {}).save(tmp_path)
+    read = Page((tmp_path / "report.html").read_text())
+    assert len(read.values("src")) == 1
+    assert [tmp_path / link for link in read.values("href") if not link.startswith("#")] == [
+        film_path(tmp_path, records[1].key, ".gif")
+    ]

@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code: 0 done, 1 something failed, 2 bad usage, 130 interrupted."""
     try:
         words = list(_with_values(sys.argv[1:] if arguments is None else arguments))
-        code = app(args=words, prog_name="stretto", standalone_mode=False)
+        code = app(args=words, prog_name="stretto", standalone_mode=False, obj=words)
         sys.stdout.flush()
     except _BadCommandLine as error:
         message = error.format_message().rstrip(".")

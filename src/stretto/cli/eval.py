@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -12,6 +13,7 @@ import typer
 
 from stretto.checkpoint import atomic_write
 from stretto.cli import options
+from stretto.cli.films import film, tell_unfilmable
 from stretto.cli.options import DONE, FAILED, Format
 from stretto.cli.results import print_report, prints_on_stderr, progress
 from stretto.cli.text import say
@@ -21,7 +23,6 @@ from stretto.evaluation.evaluate import EvaluationInterrupted, evaluate
 from stretto.evaluation.plan import HANG_SECONDS, Plan, entries_of
 from stretto.evaluation.report import Report
 from stretto.evaluation.tracing import TRACE
-from stretto.evaluation.video import check_films, films
 from stretto.missions.mission import Mission
 from stretto.missions.resolve import find_missions
 from stretto.policies.spec import DEFAULT_STRATEGY, PolicySpec, parse_policy
@@ -56,6 +57,7 @@ class Asked:
     device: str | None = None
     deterministic: bool = False
     failed: str = "exclude"
+    normalize: str | None = None
     allow_import: bool = False
 
     @classmethod
@@ -115,6 +117,11 @@ class Asked:
             replace(parse_policy(text), device=self.device, deterministic=self.deterministic) for text in self.policy
         ]
 
+    def plan(self, missions: Sequence[Mission], specs: Sequence[PolicySpec]) -> Plan:
+        """Return the plan that `evaluate` will play."""
+        entries, episodes = entries_of(specs, mix=self.mix), self.arguments()["episodes"]
+        return Plan(tuple(missions), entries, episodes, self.seed, self.steps, self.turns, self.native_threads)
+
     def arguments(self) -> dict[str, Any]:
         """Return what `evaluate` is given besides missions and policies."""
         given = {name: value for name, value in asdict(self).items() if name not in _OF_MISSIONS_AND_POLICIES}
@@ -144,6 +151,7 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     device: options.Device = None,
     deterministic: options.Deterministic = False,
     failed: options.Failed = "exclude",
+    normalize: options.Normalize = None,
     output: options.Output = Format.TABLE,
     out: options.Out = None,
     resume: options.Resume = None,
@@ -157,9 +165,9 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     folder = resume or out
     if video and folder is None:
         raise UsageError(f"films are written into a folder, got --video {video} without one; add --out DIR")
-    if video:
-        check_films()
     missions, specs = asked.missions(), asked.specs()
+    plan = asked.plan(missions, specs)
+    unseen = tell_unfilmable(plan) if video else {}
     how = {
         "jobs": jobs,
         "parallel_policy": parallel_policy,
@@ -167,6 +175,7 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
         "out": folder,
         "resume": resume is not None,
         "trace": {None: False, "": True}.get(trace, trace),
+        "command": shlex.join(["stretto", *context.obj]) if context.obj else None,
     }
     report = _evaluated(asked, missions, specs, how, output, quiet=quiet)
     print_report(report, output)
@@ -177,7 +186,7 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     if trace is not None:
         say(f"trace: {trace or (folder or Path()) / TRACE}")
     if folder is not None and video:
-        _film(asked, missions, specs, report, video, folder)
+        film(plan, report, video, folder, unseen)
     return FAILED if any(record.failure is not None for record in report.records) else DONE
 
 
@@ -189,17 +198,6 @@ def _asked(context: typer.Context, values: Mapping[str, Any]) -> Asked:
         asked = replace(Asked.begun(values["resume"]), **now)
     asked.check()
     return asked
-
-
-def _film(
-    asked: Asked, missions: list[Mission], specs: list[PolicySpec], report: Report, count: int, folder: Path
-) -> None:
-    """Film the first `count` episodes, and say where the films are."""
-    entries = entries_of(specs, mix=asked.mix)
-    plan = Plan(tuple(missions), entries, asked.episodes, asked.seed, asked.steps, asked.turns, asked.native_threads)
-    with prints_on_stderr():
-        for path in films(plan, report.records, count, folder):
-            say(f"film: {path}")
 
 
 def _idle(names: list[str], report: Report) -> str:

@@ -124,6 +124,12 @@ Failed = Annotated[
         "--failed", metavar="exclude|worst", help="A failed episode is left out for all, or counts as the worst seen."
     ),
 ]
+Normalize = Annotated[
+    str | None,
+    Option(
+        "--normalize", metavar="LOW:HIGH", help="Score rewards from 0 to 1: the means of these two of the policies."
+    ),
+]
 Output = Annotated[Format, Option("--format", help="How results are printed.")]
 Out = Annotated[Path | None, Option("--out", metavar="DIR", help="A new folder for records, summary and report.")]
 Resume = Annotated[Path | None, Option("--resume", metavar="DIR", help="Go on with what was begun in this folder.")]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stretto.evaluation.summary import Comparison, LabelSummary, PolicySummary, Summary
-from stretto.evaluation.wording import counted, interval_text, listed, short_number, shorten
+from stretto.evaluation.wording import counted, interval_text, listed, rating_text, short_number, shorten
 
 LEAST_EPISODES = 6
 """Who wins five times of five may well be the worse one: that is seen once in sixteen times by chance."""
@@ -31,7 +31,7 @@ def answer_of(summary: Summary) -> Answer:
         return _compared(summary, ranked)
     rated = [row for row in summary.by_policy if row.mission is None and row.rating is not None]
     if len(rated) > 1:
-        return _rated(sorted(rated, key=lambda row: -(row.rating or 0.0)))
+        return _rated(summary, sorted(rated, key=lambda row: -(row.rating or 0.0)))
     if ranked:
         return _alone(summary, ranked[0])
     return Answer("No episode has a result")
@@ -109,21 +109,18 @@ def _by_how_much(row: Comparison, *, scores: bool) -> str:
     return f", by a {'score' if scores else 'reward'} of {short_number(row.difference)}{interval} on average"
 
 
-def _rated(rows: Sequence[PolicySummary]) -> Answer:
-    best, second = rows[0], rows[1]
-    assert best.rating_interval is not None
-    assert second.rating_interval is not None
-    clear = best.rating_interval[0] > second.rating_interval[1]
-    headline = f"{_name(best.policy)} is rated highest of {len(rows)} policies"
-    if not clear:
-        headline += f", but not clearly above {_name(second.policy)}"
-    reasons = [
-        f"{_name(row.policy)} is rated {row.rating:.0f} [{row.rating_interval[0]:.0f}, {row.rating_interval[1]:.0f}] over "
-        f"{counted(row.episodes, 'episode')}"
+def _rated(summary: Summary, rows: Sequence[PolicySummary]) -> Answer:
+    best, second = rows[0].policy, rows[1].policy
+    met = [one for row in summary.within_mixes if row.mission is None for one in (row, row.swapped())]
+    pair = next((row for row in met if (row.label, row.baseline) == (best, second)), None)
+    headline = f"{_name(best)} is rated highest of {len(rows)} policies"
+    if pair is None or not _is_better(pair):
+        headline += f", but not clearly above {_name(second)}"
+    ratings = [
+        f"{_name(row.policy)} is rated {rating_text(row.rating, row.rating_interval)}"
         for row in rows[: 1 + _MOST_COMPARED]
-        if row.rating is not None and row.rating_interval is not None
     ]
-    return Answer(headline, tuple(reasons))
+    return Answer(headline, (*([_sentence(pair, scores=True)] if pair is not None else []), *ratings))
 
 
 def _alone(summary: Summary, label: str) -> Answer:

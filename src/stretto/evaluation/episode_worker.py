@@ -18,6 +18,7 @@ from stretto.core import AgentWorld
 from stretto.errors import Place, PolicyFailed
 from stretto.evaluation.episodes import Played, failure_of, play_to_end
 from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task, batch_rows
+from stretto.evaluation.rendering import why_unseen
 from stretto.evaluation.tracing import TracedService, traced_runner, traced_world
 from stretto.policies.actors import PolicyPlan
 from stretto.policies.runners import InPlace, Runner
@@ -61,6 +62,13 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
+class LookAtPicture:
+    """Message: say why a mission cannot be filmed, if it cannot."""
+
+    mission: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlayTask:
     """Message: play the episodes of a task on so many cores; `apart`: with the policies in other processes."""
 
@@ -100,6 +108,10 @@ class EpisodeService:
             case Look(mission, entry, acting):
                 self._at("looking at", mission, entry)
                 return self._look(mission, entry, acting=acting)
+            case LookAtPicture(mission):
+                self._port.place = lambda: Place(f"drawing {self._plan.missions[mission].name}")
+                with self._loading():
+                    return why_unseen(self._plan.missions[mission], self._plan.turns)
             case PlayTask(task, facts, cores, apart):
                 self._cores = cores
                 if self._port.pickles:  # all that this process runs draws on what it was given

@@ -128,7 +128,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     lease = cores.lease(max(1, free) * native_threads)
     times = {"action_timeout_ms": action_timeout_ms, "overage_ms": overage_ms, "hang_seconds": hang_seconds}
     described = {**about(plan), **times, "failed": failed, **({"normalize": normalize} if normalize else {})}
-    run = {"began": datetime.now(UTC).isoformat(" ", "seconds"), **({"command": command} if command else {})}
+    run = {"began": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", **({"command": command} if command else {})}
     began = time.perf_counter()
     with ExitStack() as stack:
         stack.callback(lease.release)

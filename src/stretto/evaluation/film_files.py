@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stretto.checkpoint import atomic_write
 from stretto.errors import UsageError
 from stretto.evaluation.records import EpisodeRecord, RecordKey
+from stretto.evaluation.rendering import Picture
 
 FOLDER = "videos"
 FRAMES_PER_SECOND = 12
 MIME_TYPES = {".mp4": "video/mp4", ".gif": "image/gif"}
-
-Picture = NDArray[np.uint8]
 
 
 def film_format() -> str:

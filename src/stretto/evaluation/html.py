@@ -20,7 +20,15 @@ from stretto.evaluation.report import Report
 from stretto.evaluation.statistics import counted_rewards, seconds_taken
 from stretto.evaluation.summary import Summary
 from stretto.evaluation.text_table import pooled_rows
-from stretto.evaluation.wording import counted, interval_text, listed, short_number, shorten
+from stretto.evaluation.wording import (
+    counted,
+    interval_text,
+    listed,
+    score_interval_text,
+    score_text,
+    short_number,
+    shorten,
+)
 
 MOST_GROUPS = 50
 MOST_FILM_BYTES = 64 * 1024 * 1024
@@ -89,7 +97,8 @@ def _answer(answer: Answer, tag: str) -> str:
 
 def _sizes(report: Report) -> str:
     summary = report.summary
-    sizes = [(len(summary.labels), "policy"), (len(summary.missions), "mission"), (len(report.records), "episode")]
+    policies = {row.policy for row in summary.by_policy} or summary.labels
+    sizes = [(len(policies), "policy"), (len(summary.missions), "mission"), (len(report.records), "episode")]
     return f'<p class="soft">{" · ".join(counted(size, noun) for size, noun in sizes)}</p>\n'
 
 
@@ -99,7 +108,7 @@ def _run(timing: Any) -> str:
     began, command = found.get("began"), found.get("command")
     when = f"<time>{text(str(began))}</time>" if began else ""
     how = f"<code>{text(str(command))}</code>" if command else ""
-    return f'<p id="run" class="soft">{" ".join(filter(None, [when, how]))}</p>\n' if when or how else ""
+    return f'<p id="run" class="soft">{" · ".join(filter(None, [when, how]))}</p>\n' if when or how else ""
 
 
 # ---- what went wrong ----
@@ -150,22 +159,24 @@ def _results(report: Report) -> str:
 
 def _results_table(summary: Summary) -> str:
     rows = [*pooled_rows(summary), *summary.by_mission]
-    columns = {
-        "mission": [row.mission or "all missions" for row in rows],
-        "policy": [row.label for row in rows],
-        "episodes": [f"{row.episodes:,}" for row in rows],
-        "reward": [short_number(row.reward) for row in rows],
-        "IQM": [short_number(row.iqm) for row in rows],
-        "95% interval": [interval_text(row.interval) for row in rows],
-        "score": [short_number(row.score) for row in rows if summary.normalize],
-        "95% interval of the score": [interval_text(row.score_interval) for row in rows if summary.normalize],
-        "steps": [short_number(row.steps) for row in rows],
-        "overdue": _if_any([row.overdue for row in rows]),
-        "left out": _if_any([row.left_out for row in rows]),
-        "failed": _if_any([row.failures for row in rows]),
-    }
-    shown = {head: cells for head, cells in columns.items() if cells}
-    return table(list(shown), list(zip(*shown.values(), strict=True)), names=2) if rows else ""
+    scored = rows if summary.normalize else []
+    columns = [
+        ("mission", [row.mission or "all missions" for row in rows]),
+        ("policy", [row.label for row in rows]),
+        ("episodes", [f"{row.episodes:,}" for row in rows]),
+        ("reward", [short_number(row.reward) for row in rows]),
+        ("IQM", [short_number(row.iqm) for row in rows]),
+        ("95% interval", [interval_text(row.interval) for row in rows]),
+        ("score", [score_text(row.score) for row in scored]),
+        ("95% interval", [score_interval_text(row.score_interval) for row in scored]),
+        ("steps", [short_number(row.steps) for row in rows]),
+        ("overdue", _if_any([row.overdue for row in rows])),
+        ("left out", _if_any([row.left_out for row in rows])),
+        ("failed", _if_any([row.failures for row in rows])),
+    ]
+    shown = [(head, cells) for head, cells in columns if cells]
+    lines = list(zip(*(cells for _, cells in shown), strict=True))
+    return table([head for head, _ in shown], lines, names=2) if rows else ""
 
 
 def _if_any(counts: Sequence[int]) -> list[str]:
@@ -174,10 +185,9 @@ def _if_any(counts: Sequence[int]) -> list[str]:
 
 def _scale_note(summary: Summary) -> str:
     if summary.normalize is None:
-        several = (
-            "Rewards of different missions are not pooled: their scales differ. Reference policies would make them "
-        )
-        return f"<p>{several}comparable (--normalize LOW:HIGH).</p>" if len(summary.missions) > 1 else ""
+        several = min(len(summary.missions), len(summary.labels)) > 1
+        note = "Rewards of different missions are not pooled: their scales differ. Reference policies would make them "
+        return f"<p>{note}comparable (--normalize LOW:HIGH).</p>" if several else ""
     low, high = (text(label) for label in summary.normalize)
     note = f"A score is 0 at the mean reward of {low} on a mission, and 1 at that of {high}; scores are IQMs."
     if summary.unscaled:
@@ -186,20 +196,20 @@ def _scale_note(summary: Summary) -> str:
 
 
 def _mixes(summary: Summary) -> str:
-    several = len(summary.missions) > 1
+    one = len({row.label for row in summary.by_policy}) == 1
     cells = [
         [
-            *(row.mission or "all missions", row.label, row.policy, f"{row.episodes:,}"),
+            *([row.mission or ""] if one else [row.mission or "", row.label]),
+            *(row.policy, f"{row.episodes:,}"),
             *(short_number(row.reward), short_number(row.iqm), interval_text(row.interval)),
         ]
         for row in summary.by_policy
         if row.mission is not None
     ]
-    heads = ["mission", "mix", "policy", "episodes", "reward", "IQM", "95% interval"]
+    names = ["mission", "policy"] if one else ["mission", "mix", "policy"]
+    heads = [*names, "episodes", "reward", "IQM", "95% interval"]
     note = "Rewards are means of the agents that followed the policy, over the episodes that did not fail."
-    skip = 0 if several or len({row.label for row in summary.by_policy}) > 1 else 2
-    rows = [line[skip:] for line in cells]
-    return f"<h3>Policies of a mix</h3><p>{note}</p>{table(heads[skip:], rows, names=3 - skip)}" if cells else ""
+    return f"<h3>Policies of a mix</h3><p>{note}</p>{table(heads, cells, names=len(names))}" if cells else ""
 
 
 def _comparison(report: Report) -> str:
@@ -212,7 +222,7 @@ def _comparison(report: Report) -> str:
         values = {row.label: (row.score, row.score_interval) if pooled else (row.iqm, row.interval) for row in rows}
         plots.append(_estimates(report, name, f"IQM of the {what}", values))
     note = "Interquartile means and their 95% intervals, of a bootstrap stratified by mission."
-    return _plots(note, plots) if len(summary.labels) > 1 or len(summary.missions) > 1 else ""
+    return _plots(note, plots) if len(summary.labels) > 1 else ""
 
 
 def _estimates(report: Report, name: str, what: str, values: Mapping[str, tuple[Any, Any]]) -> str:

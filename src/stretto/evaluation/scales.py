@@ -35,7 +35,7 @@ def references_of(text: str, labels: Sequence[str]) -> References:
             return low, high
     raise UsageError(
         f"normalize must be LOW:HIGH, two different policies of the evaluation, got {text!r}; "
-        f"the policies are {', '.join(labels)}"
+        f"the policies are {', '.join(labels)}, and others can be added to them"
     )
 
 

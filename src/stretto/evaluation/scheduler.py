@@ -12,6 +12,7 @@ from stretto.evaluation.episode_worker import (
     MARGIN_SECONDS,
     EpisodeWorkerFactory,
     Look,
+    LookAtPicture,
     PlayTask,
     Ready,
 )
@@ -95,6 +96,24 @@ class Scheduler:
             count = len(self._plan.entries[pair[1]].specs)
             self._facts[pair] = Facts((), (frozenset(),) * count, (False,) * count)
         return self._facts
+
+    def look_at_pictures(self) -> dict[str, str]:
+        """Return the missions that cannot be filmed by name, and why not."""
+        found: dict[str, str] = {}
+
+        def message(look: LookAtPicture) -> tuple[object, str, float | None]:
+            return look, "drawing", self._settings.limits.silence_seconds(1)
+
+        def take(look: LookAtPicture, answer: Request) -> list[LookAtPicture]:
+            name = self._plan.missions[look.mission].name
+            if answer.lost:
+                found[name] = how_lost("a process that draws it", _error(answer), None)[0]
+            elif why := str(answer.value or "") if answer.error is None else failure_of(answer.error).message:
+                found[name] = why
+            return []
+
+        self._queue.do([LookAtPicture(mission) for mission in range(len(self._plan.missions))], message, take)
+        return found
 
     def _why_unplayable(self, pair: tuple[int, int], answer: Request) -> BaseException:
         """Return why a mission cannot be played by a policy at all."""
@@ -215,6 +234,11 @@ class Scheduler:
         self.records[task.mission, task.entry, episode] = record
         self.digests[task.mission, task.entry, episode] = played.digests
         self._on_episode(record)
+
+
+def _error(answer: Request) -> BaseException:
+    assert answer.error is not None
+    return answer.error
 
 
 def _is_lost(played: Played) -> bool:

@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from stretto.evaluation.summary import LabelSummary, PolicySummary, Summary
-from stretto.evaluation.wording import interval_text, short_number, shorten
+from stretto.evaluation.wording import (
+    interval_text,
+    rating_text,
+    score_interval_text,
+    score_text,
+    short_number,
+    shorten,
+)
 
 Row = LabelSummary | PolicySummary
 
@@ -76,22 +83,21 @@ def _with_policies(summary: Summary) -> Iterator[Row]:
         yield from (one for one in summary.by_policy if (one.mission, one.label) == (row.mission, row.label))
 
 
-def _with_interval(value: float | None, interval: tuple[float, float] | None) -> str:
-    return short_number(value) + ("" if interval is None else f" {interval_text(interval)}")
+def _iqm_text(row: Row) -> str:
+    return short_number(row.iqm) + ("" if row.interval is None else f" {interval_text(row.interval)}")
 
 
-def _rating_text(row: Row) -> str:
-    if isinstance(row, LabelSummary) or row.rating is None or row.rating_interval is None:
-        return ""
-    return f"{row.rating:.0f} [{row.rating_interval[0]:.0f}, {row.rating_interval[1]:.0f}]"
+def _score_text(row: LabelSummary) -> str:
+    interval = "" if row.score_interval is None else f" {score_interval_text(row.score_interval)}"
+    return score_text(row.score) + interval
 
 
 _FIGURES: dict[str, Callable[[Any], str]] = {
     "n": lambda row: str(row.episodes),
     "reward": lambda row: short_number(row.reward),
-    "IQM [95%]": lambda row: _with_interval(row.iqm, row.interval),
-    "score [95%]": lambda row: _with_interval(row.score, row.score_interval),
-    "rating [95%]": _rating_text,
+    "IQM [95%]": _iqm_text,
+    "score [95%]": _score_text,
+    "rating [95%]": lambda row: "" if isinstance(row, LabelSummary) else rating_text(row.rating, row.rating_interval),
     "steps": lambda row: short_number(row.steps),
     "steps/s": lambda row: short_number(row.timing.get("steps_per_second")),
     "late": lambda row: str(row.overdue),

@@ -18,6 +18,21 @@ def short_number(value: float | None) -> str:
     return f"{value:.{3 if size < 1 else 2 if size < 10 else 1 if size < 100 else 0}f}"
 
 
+def score_text(value: float | None) -> str:
+    """Return a normalized score, "-" for None; what lies beyond three decimals of such a scale is noise."""
+    return "-" if value is None else f"{value:z.3f}"
+
+
+def score_interval_text(interval: Interval | None) -> str:
+    """Return both ends of an interval of scores, "-" for None."""
+    return "-" if interval is None else f"[{score_text(interval[0])}, {score_text(interval[1])}]"
+
+
+def rating_text(rating: float | None, interval: Interval | None) -> str:
+    """Return a rating with its interval, in whole points; nothing where there is none."""
+    return "" if rating is None or interval is None else f"{rating:.0f} [{interval[0]:.0f}, {interval[1]:.0f}]"
+
+
 def interval_text(interval: Interval | None) -> str:
     """Return both ends of an interval as short numbers, "-" for None."""
     return "-" if interval is None else f"[{short_number(interval[0])}, {short_number(interval[1])}]"
@@ -33,7 +48,7 @@ def shorten(name: str, most: int) -> str:
 
 def counted(count: int, noun: str) -> str:
     """Return a number with what it counts: "1 episode", "1,200 episodes"."""
-    plural = f"{noun[:-1]}ies" if noun.endswith("cy") else f"{noun}s"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{count:,} {noun if count == 1 else plural}"
 
 
