@@ -72,6 +72,21 @@ class _Stretto:
         self._envs.close()
 
 
+class _WholeSteps:
+    """Counts every step of all worlds, also one that only resets: for contestants that do so equally often."""
+
+    def __init__(self, envs: gymnasium.vector.VectorEnv[Any, Any, Any]) -> None:
+        self._envs, self.choice = envs, getattr(envs, "choice", None)
+        envs.reset(seed=0)
+
+    def step(self, actions: Array) -> int:
+        self._envs.step(actions)
+        return self._envs.num_envs
+
+    def close(self) -> None:
+        self._envs.close()
+
+
 def _plain_loop(world: World, num_envs: int) -> Contestant:
     return PlainLoop([world.make] * num_envs)
 
@@ -311,5 +326,23 @@ ENTRIES = {
         Entry("SB3 Subproc", _Sb3, "stable_baselines3"),
         Entry("tianshou Shmem", _Tianshou, "tianshou"),
         Entry("TorchRL Parallel", _TorchRl, "torchrl"),
+    )
+}
+
+OURS_BATCHED, OURS_PLAIN, GYMNASIUM_BATCHED = "stretto vectorized", "stretto auto, plain", "gymnasium vectorized"
+_BATCHED_ID = "CartPole-v1"
+
+# Of a world that has a vectorized form, whichever is asked for: benchmarks/vectorized.py alone uses these.
+BATCHED_ENTRIES = {
+    entry.name: entry
+    for entry in (
+        Entry(OURS_BATCHED, lambda _, count: _WholeSteps(stretto.make_vec(_BATCHED_ID, count, vectorized=True))),
+        Entry(OURS_PLAIN, lambda _, count: _WholeSteps(stretto.make_vec(_BATCHED_ID, count, vectorized=False))),
+        Entry(
+            GYMNASIUM_BATCHED,
+            lambda _, count: _WholeSteps(
+                gymnasium.make_vec(_BATCHED_ID, count, vectorization_mode="vector_entry_point")
+            ),
+        ),
     )
 }

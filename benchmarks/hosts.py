@@ -139,7 +139,7 @@ def main(entry: str, world_name: str, num_envs: int) -> None:
     # Answers go out on a descriptor that nothing printed in here can reach.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    from contestants import ENTRIES
+    from contestants import BATCHED_ENTRIES, ENTRIES
     from worlds import WORLDS
 
     def answer(reply: dict[str, Any]) -> None:
@@ -148,7 +148,7 @@ def main(entry: str, world_name: str, num_envs: int) -> None:
     try:
         world = WORLDS[world_name]
         batches = world.actions(num_envs)
-        contestant = ENTRIES[entry].build(world, num_envs)
+        contestant = {**ENTRIES, **BATCHED_ENTRIES}[entry].build(world, num_envs)
         answer({"choice": getattr(contestant, "choice", None)})
         for line in sys.stdin:
             answer(race(contestant, batches, *json.loads(line)))
