@@ -1,4 +1,4 @@
-"""The arguments of make_vec: checked, and translated where they are named as in Gymnasium."""
+"""The arguments of make_vec, checked, and translated where they are named as in Gymnasium; and ids of environments."""
 
 from __future__ import annotations
 
@@ -126,3 +126,17 @@ def check_tasks(tasks: Any) -> None:
         raise UsageError(
             f"tasks must be a function (slot, episode, stream) -> task, or a sequence with some, got {tasks!r}"
         )
+
+
+def slots_of(ids: Any, count: int) -> list[int]:
+    """Return the slots that some ids mean; `None` stands for all."""
+    if ids is None:
+        return list(range(count))
+    try:
+        given = list(ids)
+    except TypeError:
+        given = [None]
+    whole = all(isinstance(one, (int, np.integer)) and not isinstance(one, (bool, np.bool_)) for one in given)
+    if not whole or len(set(given)) != len(given) or not all(0 <= one < count for one in given):
+        raise UsageError(f"ids must be different and from 0 to {count - 1}, got {ids!r}")
+    return [int(one) for one in given]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -59,17 +60,10 @@ class Buffers:
             info_room=arrays[-1],
         )
 
-    def part(self, first: int, count: int) -> Buffers:
-        """Return the rows of some slots, as views."""
-        span = slice(first, first + count)
-        return Buffers(
-            observations=[[a[span] for a in arrays] for arrays in self.observations],
-            rewards=[a[span] for a in self.rewards],
-            terminated=[a[span] for a in self.terminated],
-            truncated=[a[span] for a in self.truncated],
-            actions=[a[span] for a in self.actions],
-            info_room=None if self.info_room is None else self.info_room[span],
-        )
+    def results(self, buffer: int) -> list[Array]:
+        """Return the arrays of one buffer: observations, one a leaf, then rewards and both flags."""
+        flags = self.terminated[buffer], self.truncated[buffer]
+        return [*self.observations[buffer], self.rewards[buffer], *flags]
 
 
 @dataclass(slots=True)
@@ -196,7 +190,7 @@ class InfoBuffer:
         return number
 
     def _size(self, kind: InfoKind) -> int:
-        sizes = [len(numbers) * _bytes(form) for form, numbers in kind.blocks()]
+        sizes = [np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in kind.forms]
         return self._count * (sum(sizes) + len(kind.keys))
 
     # ---- the caller's side ----
@@ -228,7 +222,3 @@ class InfoBuffer:
         """Return the table that a note speaks of; it is there until the next request is made."""
         kind, blocks, mask = self._kinds[note & (_WHOLE - 1)]
         return Table(self._first, kind, blocks, None if note & _WHOLE else mask)
-
-
-def _bytes(form: tuple[str, tuple[int, ...]]) -> int:
-    return int(np.dtype(form[0]).itemsize * np.prod(form[1], dtype=np.int64))

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from stretto.core import NextEpisode
 from stretto.envs import messages
+from stretto.envs.arguments import slots_of
 from stretto.envs.engine import Engine
 from stretto.envs.slots import Statistics, TaskSource
 from stretto.errors import UsageError
@@ -40,7 +41,7 @@ class WorldCalls:
     def call_some(self, ids: Sequence[int], name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call a method of some environments, as `call` does, and return the results in the order of `ids`."""
         self._engine.check_apart("call_some()")
-        slots = self._slots(ids)
+        slots = slots_of(ids, self._engine.count)
         results = self._call(messages.Call(name, args, kwargs, frozenset(slots)))
         by_slot = dict(zip(sorted(slots), results, strict=True))
         return tuple(by_slot[slot] for slot in slots)
@@ -49,13 +50,6 @@ class WorldCalls:
         results = self._engine.ask_all(message, f"calling {message.name!r}")
         self._engine.state.history.changed(message)
         return results
-
-    def _slots(self, ids: Sequence[int] | None) -> list[int]:
-        count = self._engine.count
-        slots = list(range(count)) if ids is None else [int(i) for i in ids]
-        if len(set(slots)) != len(slots) or not all(0 <= slot < count for slot in slots):
-            raise UsageError(f"ids must be different and from 0 to {count - 1}, got {slots}")
-        return slots
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Return an attribute of every environment."""
@@ -66,7 +60,7 @@ class WorldCalls:
 
         A list or tuple has a value for each, anything else is for all.
         """
-        slots = self._slots(ids)
+        slots = slots_of(ids, self._engine.count)
         if not isinstance(values, (list, tuple)):
             values = [values] * len(slots)
         if len(values) != len(slots):
@@ -96,7 +90,7 @@ class WorldCalls:
         This can be done at any time, also while they step; what is told last counts. A reset that is asked for drops it.
         """
         self._engine.check_apart("next_episodes()")
-        self._slots(list(episodes))
+        slots_of(list(episodes), self._engine.count)
         for episode in episodes.values():
             if not isinstance(episode, NextEpisode):
                 raise UsageError(f"what comes next must be a stretto.NextEpisode, got {episode!r}")

@@ -13,14 +13,15 @@ import numpy as np
 from stretto.budget import Lease
 from stretto.core import NextEpisode
 from stretto.envs import messages
+from stretto.envs.arguments import slots_of
 from stretto.envs.arrays import STEP_ALL, Buffers, as_actions, step_one
 from stretto.envs.infos import InfoJoin, entries, merge
 from stretto.envs.messages import Extras
 from stretto.envs.recovery import Recovery
-from stretto.envs.slots import Options, SlotState, TaskSource
+from stretto.envs.slots import Options, Seeds, SlotState, TaskSource
 from stretto.errors import ClosedError, ResetNeeded, UsageError
 from stretto.spaces import Array
-from stretto.workers.requests import Issue, Request, answers_to, sender, signaller
+from stretto.workers.requests import Request, answers_to, sender, signaller
 from stretto.workers.single_user import SingleUser
 from stretto.workers.supervisor import Supervisor
 
@@ -49,7 +50,7 @@ class Engine:
         self._stuck: str | None = _NOT_RESET
         self._closed: str | None = None
         self._lease, self._together = lease, blocks > 0
-        self._hands_over = hands_over(supervisor, blocks)
+        self._hands_over = self._by_signal and hands_over(supervisor, blocks)
         self.alone = SingleUser()
         self._limits = recovery.limits
         self._keeps_steps = supervisor.backend.start is not None  # worlds of the caller itself are never restored
@@ -59,7 +60,7 @@ class Engine:
 
     # ---- all slots ----
 
-    def reset(self, seeds: Sequence[int | None], options: Options, slots: Sequence[int]) -> dict[str, Any]:
+    def reset(self, seeds: Seeds, options: Options, slots: Sequence[int]) -> dict[str, Any]:
         """Reset `slots`; return the infos. The rows of all slots are then in `state.buffer`."""
         self.check_open()
         if self._together:
@@ -67,10 +68,11 @@ class Engine:
         state, supervisor = self.state, self.supervisor
         given_up = any(seat.error is not None for seat in supervisor.seats)
         failed = self._stuck not in (None, _NOT_RESET) or given_up
-        if len(slots) < self.count and (failed or self._stuck):
-            raise ResetNeeded(f"all environments must be reset, not only some, because {self._stuck}")
-        if len(slots) < self.count and self.flying:
-            return self._reset_beside_others(seeds, options, slots)
+        if len(slots) < self.count:
+            if failed or self._stuck:
+                raise ResetNeeded(f"all environments must be reset, not only some, because {self._stuck}")
+            if self.flying:
+                return self._reset_beside_others(seeds, options, slots)
         failed = failed or bool(self.flying)
         plans = {how.slot: how for how in state.plan_reset(seeds, options, slots)}
         for slot, how in plans.items():
@@ -105,9 +107,7 @@ class Engine:
         self._stuck = None
         return infos
 
-    def _reset_beside_others(
-        self, seeds: Sequence[int | None], options: Options, slots: Sequence[int]
-    ) -> dict[str, Any]:
+    def _reset_beside_others(self, seeds: Seeds, options: Options, slots: Sequence[int]) -> dict[str, Any]:
         """Reset `slots` while others are in flight, whose rows are left alone; `gather` has the rows."""
         busy = [slot for slot in slots if slot in self.flying]
         if busy:
@@ -117,7 +117,7 @@ class Engine:
         self._stuck = None
         return self.join_infos([extras.infos for extras in answers], self.count)
 
-    def reset_each(self, seeds: Sequence[int | None], options: Options, slots: Sequence[int]) -> list[Request]:
+    def reset_each(self, seeds: Seeds, options: Options, slots: Sequence[int]) -> list[Request]:
         """Reset `slots`, none of them in flight, each by itself; return what was asked, answered or failed."""
         state, supervisor = self.state, self.supervisor
         requests = []
@@ -147,38 +147,21 @@ class Engine:
 
     def step(self, admitted: list[Any]) -> dict[str, Any]:
         """Step every slot with admitted actions; return the infos. The rows are then in `state.buffer`."""
-        state, supervisor = self.state, self.supervisor
-        if state.own_buffer:
-            state.align()
-            self._note_ended(state.buffer)
-        buffer = 1 - state.buffer
-        self._stuck = _STEP_FAILED
+        buffer = self._prepare(admitted)
         if self._by_signal:
-            self._lay_down(admitted)
-            answers = supervisor.signal_all(STEP_ALL + buffer, "stepping", self._limits.step)
+            answers = self.supervisor.signal_all(STEP_ALL + buffer, "stepping", self._limits.step)
         else:
-            answers = supervisor.settle(self._ask_to_step(admitted, buffer))
+            answers = self.supervisor.settle(self._ask_to_step(admitted, buffer))
         return self._stepped(admitted, buffer, answers)
 
     def begin_step(self, admitted: list[Any]) -> None:
         """Let every slot step, and return at once, unless the caller has to do it; `end_step` waits for them."""
-        state = self.state
         if not self._together:
             self.recovery.move_out(self.supervisor)
-        if state.own_buffer:
-            state.align()
-            self._note_ended(state.buffer)
-        buffer = 1 - state.buffer
-        self._stuck = _STEP_FAILED
-        if self._by_signal:
-            self._lay_down(admitted)
+        buffer = self._prepare(admitted)
         requests = self._ask_to_step(admitted, buffer)
         self._begun = admitted, buffer, requests
-        self.flying = {
-            slot: request
-            for request, seat in zip(requests, self.supervisor.seats, strict=True)
-            for slot in seat.factory.slots
-        }
+        self.flying = {slot: request for request in requests for slot in request.seat.factory.slots}
         self._stuck = None
 
     def end_step(self) -> dict[str, Any]:
@@ -192,23 +175,30 @@ class Engine:
         self.flying.clear()
         return self._stepped(admitted, buffer, self.supervisor.settle(requests))
 
-    def _lay_down(self, admitted: list[Any]) -> None:
-        """Lay actions where those who step find them."""
-        buffers = self.state.buffers
+    def _prepare(self, admitted: list[Any]) -> int:
+        """Lay actions where those who step find them; return the buffer that the results go into."""
+        state = self.state
+        if state.own_buffer:
+            state.align()
+            self._note_ended(state.buffer)
+        self._stuck = _STEP_FAILED
         if self._hands_over:
-            buffers.actions = admitted
-        else:
-            for target, array in zip(buffers.actions, admitted, strict=True):
+            state.buffers.actions = admitted
+        elif self._by_signal:
+            for target, array in zip(state.buffers.actions, admitted, strict=True):
                 target[:] = array
+        return 1 - state.buffer
 
     def _ask_to_step(self, admitted: list[Any], buffer: int) -> list[Request]:
-        signal = signaller(STEP_ALL + buffer) if self._by_signal else None
-        return [
-            self.supervisor.ask(
-                seat, signal or self._step_message(part, admitted, buffer), "stepping", self._limits.step
-            )
-            for seat, part in zip(self.supervisor.seats, self._parts, strict=True)
-        ]
+        requests, actions = [], self.state.actions
+        for seat, part in zip(self.supervisor.seats, self._parts, strict=True):
+            if self._by_signal:
+                issue = signaller(STEP_ALL + buffer)
+            else:
+                rows = admitted[part] if actions.loose else as_actions(actions, [array[part] for array in admitted])
+                issue = sender(messages.Step(None, rows, buffer), by_value=False)
+            requests.append(self.supervisor.ask(seat, issue, "stepping", self._limits.step))
+        return requests
 
     def _stepped(self, admitted: list[Any], buffer: int, answers: Sequence[Extras | None] | None) -> dict[str, Any]:
         """Take in a step of all slots."""
@@ -222,14 +212,6 @@ class Engine:
             self._tell_next(state.coming_by_task(np.flatnonzero(state.counters.settle()).tolist()))
         self._stuck = None
         return infos
-
-    def _step_message(self, part: slice, admitted: list[Any], buffer: int) -> Issue:
-        actions = self.state.actions
-        if actions.loose:
-            rows: Any = admitted[part]
-        else:
-            rows = as_actions(actions, [array[part] for array in admitted])
-        return sender(messages.Step(None, rows, buffer), by_value=False)
 
     def _take(self, answers: Sequence[Extras | None], buffer: int, parts: Sequence[Any]) -> dict[str, Any]:
         for extras, part in zip(answers, parts, strict=True):
@@ -300,22 +282,6 @@ class Engine:
         by_row = [(row, extras.infos) for row, extras in enumerate(answers) if extras is not None]
         return slots, merge([[(row, info) for _, info in entries(infos)] for row, infos in by_row], len(slots))
 
-    def gather(self, slots: Sequence[int]) -> tuple[Any, Array, Array, Array]:
-        """Return copies of the last rows of `slots`: a batch of observations, rewards and both flags."""
-        b, rows = self.state.buffers, np.asarray(slots, np.intp)
-        which = np.array([self.state.buffer_of(slot) for slot in slots])
-
-        def pick(arrays: Sequence[Array]) -> Array:
-            picked = arrays[0][rows]
-            picked[which == 1] = arrays[1][rows[which == 1]]
-            return picked
-
-        leaves = range(len(self.state.observations.fixed))
-        arrays = [pick([b.observations[0][leaf], b.observations[1][leaf]]) for leaf in leaves]
-        objects = [[values[slot] for slot in slots] for values in self.state.objects]
-        observations = self.state.observations.batch(arrays, objects)
-        return observations, pick(b.rewards), pick(b.terminated), pick(b.truncated)
-
     # ---- the rest ----
 
     def ask_all(self, message: object, doing: str) -> tuple[Any, ...]:
@@ -329,12 +295,9 @@ class Engine:
         """Set an attribute in the worlds of the slots that have a value."""
         with self.alone:
             self.check_idle()
-            self.supervisor.tell(
-                lambda s: messages.SetAttr(name, {slot: values[slot] for slot in s.factory.slots if slot in values}),
-                f"setting {name!r}",
-                self._limits.step,
-            )
-            self.state.history.changed(messages.SetAttr(name, dict(values)))
+            change = messages.SetAttr(name, dict(values))
+            self.supervisor.tell(lambda seat: change.of(seat.factory.slots), f"setting {name!r}", self._limits.step)
+            self.state.history.changed(change)
 
     def set_tasks(self, tasks: TaskSource | Sequence[Any]) -> None:
         """Use another source of tasks for all episodes that begin from now on."""
@@ -358,7 +321,7 @@ class Engine:
                 f"{what} needs environments that are stepped one by one, got batched ones; make them with vectorized=False"
             )
 
-    def _check_together(self, seeds: Sequence[int | None], options: Options, slots: Sequence[int]) -> None:
+    def _check_together(self, seeds: Seeds, options: Options, slots: Sequence[int]) -> None:
         """Raise unless a reset can be done by worlds that are batched: of all, with one seed and the same options."""
         if len(slots) < self.count:
             self.check_apart("a reset of some slots")
@@ -390,11 +353,11 @@ class Engine:
         """Return the slots of these ids (`None`: all); raise unless they can be sent now."""
         self.check_open()
         self.check_apart("send()")
-        slots = list(self.everyone) if ids is None else _whole_numbers(ids)
+        slots = slots_of(ids, self.count)
         if self._stuck is not None:
             raise ResetNeeded(f"the environments must be reset before they are stepped, because {self._stuck}")
-        if len(set(slots)) != len(slots) or not all(0 <= slot < self.count for slot in slots):
-            raise UsageError(f"ids must be different and from 0 to {self.count - 1}, got {slots}")
+        if not slots:
+            raise UsageError("ids must be those of one environment or more, got none")
         for slot in slots:
             if slot in self.flying:
                 raise UsageError(f"an environment must be received before it is sent again, slot {slot} was not")
@@ -434,13 +397,3 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _whole_numbers(ids: Any) -> list[int]:
-    try:
-        given = list(ids)
-    except TypeError:
-        given = [None]
-    if any(isinstance(one, (bool, np.bool_)) or not isinstance(one, (int, np.integer)) for one in given) or not given:
-        raise UsageError(f"ids must be the numbers of one environment or more, got {ids!r}")
-    return [int(one) for one in given]

@@ -205,9 +205,7 @@ class GroupService:
         extras.objects, self._changed = self._changed, []
         if not self._shared:
             assert self._buffers is not None
-            b = self._buffers
-            rows = [*b.observations[buffer], b.rewards[buffer], b.terminated[buffer], b.truncated[buffer]]
-            extras.arrays = [array[list(indices)] for array in rows]
+            extras.arrays = [array[list(indices)] for array in self._buffers.results(buffer)]
         return extras
 
     def _attach(self, message: Attach) -> None:
@@ -217,8 +215,9 @@ class GroupService:
             shapes = array_shapes(self._observations, self._actions, group.count)
             self._buffers = Buffers.of([np.zeros(shape, dtype) for shape, dtype in shapes], leaves)
         else:
-            arrays = self._port.arena.view(message.fields)
-            self._buffers = message.buffers or Buffers.of(arrays, leaves).part(group.first, group.count)
+            own = slice(group.first, group.first + group.count)
+            arrays = [array[own] for array in self._port.arena.view(message.fields)]
+            self._buffers = message.buffers or Buffers.of(arrays, leaves)
             if self._port.pickles and self._buffers.info_room is not None:
                 self._info_buffer = InfoBuffer(group.first, self._buffers.info_room)
         b = self._buffers

@@ -253,8 +253,8 @@ class History:
     def _event(self, entry: Any, slot: int) -> Any:
         """Return what an entry that is no step means for a slot; `None` if nothing."""
         match entry:
-            case SetAttr(name, values):
-                return SetAttr(name, {slot: values[slot]}) if slot in values else None
+            case SetAttr(values=values):
+                return entry.of([slot]) if slot in values else None
             case Call(slots=slots) if slots is not None and slot not in slots:
                 return None
             case _:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,6 +105,10 @@ class SetAttr:
 
     name: str
     values: dict[int, Any]
+
+    def of(self, slots: Iterable[int]) -> SetAttr:
+        """Return what this means for some slots."""
+        return SetAttr(self.name, {slot: self.values[slot] for slot in slots if slot in self.values})
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ class MultiAgentVectorEnv(WorldCalls):
         slots, options = chosen_slots(options, reset_mask, self.num_envs)
         with self._engine.alone:
             infos = self._engine.reset(slot_seeds(seed, self.num_envs), options, slots)
-            value = self._engine.gather(self._engine.everyone)[0] if self._engine.flying else self._value()
+            value = self._engine.state.gather(self._engine.everyone)[0] if self._engine.flying else self._value()
             self._see_who_is_there(value["acting"], value["alive"])
             return self._observations(value), infos
 
@@ -147,7 +147,7 @@ class MultiAgentVectorEnv(WorldCalls):
         """
         with self._engine.alone:
             slots, infos = self._engine.recv(ready, ordered)
-            observed, _, _, crashed = self._engine.gather(slots)
+            observed, _, _, crashed = self._engine.state.gather(slots)
             value = _ended_where(crashed, observed)
             self._keep_what_ended(value, infos)
             acting, alive = self.mask.blocks[0].copy(), self.alive.blocks[0].copy()

@@ -23,6 +23,9 @@ from stretto.spaces import Array, SpaceLayout
 TaskSource = Callable[[int, int, np.random.Generator], Any]
 """`(slot, episode, stream) -> task`: a function of these alone, so that it does not matter who asks when."""
 
+Seeds = Sequence[int | None]
+"""The seeds of a reset, one for each slot."""
+
 Options = dict[str, Any] | Sequence[dict[str, Any] | None] | None
 """The options of a reset: for all slots, or a sequence with those of each."""
 
@@ -68,14 +71,21 @@ class SlotState:
 
     def row(self, slot: int) -> tuple[Any, float, bool, bool]:
         """Return a copy of the slot's last row: observation, reward, terminated, truncated."""
-        b, buffer = self.buffers, self.buffer_of(slot)
-        observation = self.observations.row(b.observations[buffer], self.objects, slot)
-        return (
-            observation,
-            float(b.rewards[buffer][slot]),
-            bool(b.terminated[buffer][slot]),
-            bool(b.truncated[buffer][slot]),
-        )
+        *arrays, rewards, terminated, truncated = self.buffers.results(self.buffer_of(slot))
+        observation = self.observations.row(arrays, self.objects, slot)
+        return observation, float(rewards[slot]), bool(terminated[slot]), bool(truncated[slot])
+
+    def gather(self, slots: Sequence[int]) -> tuple[Any, Array, Array, Array]:
+        """Return copies of the last rows of `slots`: a batch of observations, rewards and both flags."""
+        rows, second = np.asarray(slots, np.intp), np.array([self.buffer_of(slot) == 1 for slot in slots])
+        picked = []
+        for one, other in zip(self.buffers.results(0), self.buffers.results(1), strict=True):
+            copied = one[rows]
+            copied[second] = other[rows[second]]
+            picked.append(copied)
+        *arrays, rewards, terminated, truncated = picked
+        objects = [[values[slot] for slot in slots] for values in self.objects]
+        return self.observations.batch(arrays, objects), rewards, terminated, truncated
 
     def align(self) -> None:
         """Bring the last rows of all slots into one buffer, after slots were stepped one by one."""
@@ -86,11 +96,9 @@ class SlotState:
 
     def copy_rows(self, slots: Sequence[int], source: int, target: int) -> None:
         """Copy rows from one buffer to the other."""
-        b, rows = self.buffers, list(slots)
-        for a in range(len(self.observations.fixed)):
-            b.observations[target][a][rows] = b.observations[source][a][rows]
-        for arrays in (b.rewards, b.terminated, b.truncated):
-            arrays[target][rows] = arrays[source][rows]
+        rows = list(slots)
+        for one, other in zip(self.buffers.results(source), self.buffers.results(target), strict=True):
+            other[rows] = one[rows]
 
     def take(self, extras: Extras | None, buffer: int, slots: Sequence[int] | slice) -> None:
         """Take in what came beside the arrays, and the arrays themselves where they were sent."""
@@ -99,9 +107,7 @@ class SlotState:
         for leaf, slot, value in extras.objects:
             self.objects[leaf][slot] = value
         if extras.arrays is not None:
-            b = self.buffers
-            targets = [*b.observations[buffer], b.rewards[buffer], b.terminated[buffer], b.truncated[buffer]]
-            for target, rows in zip(targets, extras.arrays, strict=True):
+            for target, rows in zip(self.buffers.results(buffer), extras.arrays, strict=True):
                 target[slots] = rows
         for origin in extras.origins:
             how = self.last_reset[origin.slot]
@@ -130,7 +136,7 @@ class SlotState:
 
     # ---- resets and tasks ----
 
-    def plan_reset(self, seeds: Sequence[int | None], options: Options, slots: Iterable[int]) -> list[ResetSlot]:
+    def plan_reset(self, seeds: Seeds, options: Options, slots: Iterable[int]) -> list[ResetSlot]:
         """Say how each of these slots is to be reset. A seed begins a new count of episodes."""
         plans = []
         for slot in slots:

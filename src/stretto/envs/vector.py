@@ -93,7 +93,7 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         with self._engine.alone:
             infos = self._engine.reset(slot_seeds(seed, self.num_envs), options, slots)
             if self._engine.flying:
-                return self._engine.gather(self._engine.everyone)[0], infos
+                return self._engine.state.gather(self._engine.everyone)[0], infos
             return self._observations(), infos
 
     def step(self, actions: Any) -> StepResult:
@@ -184,7 +184,7 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         """
         with self._engine.alone:
             slots, infos = self._engine.recv(ready, ordered)
-            observations, rewards, terminated, truncated = self._engine.gather(slots)
+            observations, rewards, terminated, truncated = self._engine.state.gather(slots)
         return ReadyResult(observations, rewards, terminated, truncated, infos, np.array(slots, np.int64))
 
     def separate_infos(self) -> None:

@@ -7,6 +7,7 @@ is then a few shifts a step, and covers the caves of the largest mission in 0.18
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -281,7 +282,7 @@ class _PlannerCog(AgentPolicy):
                     key = longer.legs[0], longer.legs[-1], longer.ores
                     if key not in reached or reached[key].score < longer.score:
                         reached[key] = longer
-            kept = sorted(reached.values(), key=_score, reverse=True)[: self.KEPT]
+            kept = sorted(reached.values(), key=attrgetter("score"), reverse=True)[: self.KEPT]
             if kept and (best is None or kept[0].score > best.score):
                 best = kept[0]
         return best
@@ -298,7 +299,3 @@ class Planner(_FoundryPolicy):
     """
 
     name, cog = "planner", _PlannerCog
-
-
-def _score(itinerary: _Itinerary) -> float:
-    return itinerary.score
