@@ -20,7 +20,8 @@ import gymnasium
 import stretto
 from stretto.adapters.agents import as_agents
 from stretto.adapters.local import LocalWorlds
-from stretto.collection.worlds import VectorWorlds
+from stretto.collection.collector import Collector, Trials
+from stretto.collection.worlds import BlockWorlds
 from stretto.core import AgentWorlds
 from stretto.games.foundry import Foundry
 from stretto.policies.actors import PolicyPlan
@@ -92,8 +93,11 @@ def here(make: Callable[[], Any], count: int) -> AgentWorlds:
     return LocalWorlds(lambda _: as_agents(make()), count)
 
 
-def behind(make: Callable[[], Any], count: int) -> AgentWorlds:
-    return VectorWorlds(stretto.make_vec(make, count, backend="serial", autoreset_mode="Disabled"))
+def collected(make: Callable[[], Any], slots: int, policy: Callable[[Any], int], rollouts: int) -> int:
+    worlds = BlockWorlds(stretto.make_vec(make, slots, backend="serial", copy=False))
+    runner = InPlace([PolicyPlan(PolicySpec.of(policy))], worlds.spec, batched=False)
+    with Collector(worlds, runner, dict.fromkeys(worlds.spec.agents, 0)) as collector:
+        return sum(int(kind.acted.sum()) for one in collector.rollouts(rollouts, Trials(0)) for kind in one.kinds)
 
 
 WAYS: dict[str, dict[str, Callable[[], int]]] = {
@@ -101,15 +105,12 @@ WAYS: dict[str, dict[str, Callable[[], int]]] = {
         "plain loop": plain_cartpole,
         "evaluate": lambda: evaluated("gym:CartPole-v1", lean, EPISODES, 1),
         "rollout in place": lambda: rolled_out(here(cartpole, SLOTS), lean, EPISODES),
-        "rollout behind a vector environment": lambda: rolled_out(behind(cartpole, SLOTS), lean, EPISODES),
+        "collected in blocks": lambda: collected(cartpole, SLOTS, lean, EPISODES),
     },
     f"Foundry, {COGS} agents that do nothing": {
         "plain loop": plain_foundry,
         "evaluate": lambda: evaluated("foundry_1", stay, 4, COGS, cogs=COGS, steps=FOUNDRY_STEPS),
         "rollout in place": lambda: rolled_out(here(lambda: Foundry(COGS), 4), stay, 4, FOUNDRY_STEPS),
-        "rollout behind a vector environment": lambda: rolled_out(
-            behind(lambda: Foundry(COGS), 4), stay, 4, FOUNDRY_STEPS
-        ),
     },
 }
 

@@ -6,7 +6,7 @@ import copy
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from gymnasium import spaces
@@ -252,15 +252,8 @@ class MultiAgentPolicy:
     which is called with the number of the episode before the first of its agents is made. Policies with `step_batch` play
     several episodes at once.
 
-    One that takes the observations of many slots and agents as they lie in memory defines
-
-        step_block(self, agent_policies, observations, acting) -> actions
-
-    with two leading axes, slots and agents, in each (`agent_policies` is a list of lists, with `None` for who does not
-    act). A block always has all slots and agents, each at the same place, so that the plan fixes shape and row here, too. A
-    policy must keep to them: it computes whoever does not act along with the others.
-
-    One that learns defines `set_weights(self, weights)`, which is given arrays by name.
+    A subclass of `BlockPolicy` computes many agents in one pass, as a function of arrays. One that learns has
+    `set_weights(self, weights)`, which is given arrays by name.
     """
 
     rows_interchangeable: bool | None = None
@@ -270,4 +263,49 @@ class MultiAgentPolicy:
 
     def agent_policy(self, agent: AgentId) -> AgentPolicy:
         """Return a fresh policy for one agent and one episode."""
+        raise NotImplementedError
+
+
+class PolicyStep(NamedTuple):
+    """What `AgentPolicy.step` may return in place of an action: the action, and what the policy says about it by name.
+
+    Whoever collects experience records that: a log-probability, a value, a hidden state, any arrays.
+    """
+
+    action: Action
+    says: Mapping[str, Any]
+
+
+class BlockAnswer(NamedTuple):
+    """What `BlockPolicy.step_block` returns: actions, the states that agents have now, and what it says by name."""
+
+    actions: Any
+    states: Any = None
+    says: Mapping[str, Any] = {}
+
+
+class ChoiceStreams(Protocol):
+    """The random numbers of one choice of many agents, each from its own stream: see `seeding.choices`."""
+
+    def uniform(self, count: int, part: int = 0) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Return numbers of at least 0 and less than 1, with a last axis of `count`."""
+
+    def normal(self, count: int, part: int = 0) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """Return numbers of the standard normal distribution, with a last axis of `count`."""
+
+
+class BlockPolicy(MultiAgentPolicy):
+    """A policy that computes many agents in one pass; all that it remembers of an agent is in that agent's state.
+
+    Arrays have two leading axes: the agents that follow the policy, in the world's order, and rows. Their sizes are fixed
+    by the plan, and an episode stands in the same row in every call: so results depend neither on how many episodes are
+    played at once nor on where.
+    """
+
+    def initial_state(self) -> Any:
+        """Return the state in which an agent begins: arrays in any structure, or `None` if nothing is remembered."""
+        return None
+
+    def step_block(self, observations: Any, states: Any, choices: ChoiceStreams) -> BlockAnswer:
+        """Choose for all rows; random numbers come from `choices`, which has a stream for each place."""
         raise NotImplementedError

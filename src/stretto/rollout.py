@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from stretto.actions import complaint
 from stretto.core import Action, AgentId, AgentWorlds, NextEpisode, Outcome, own_copy
@@ -16,6 +16,10 @@ from stretto.policies.runners import Runner
 from stretto.seeding import SeedTree
 
 __calls_user_code__ = True
+
+P = TypeVar("P")
+T = TypeVar("T")
+P_contra = TypeVar("P_contra", contravariant=True)
 
 GRACE_SECONDS = 10.0
 """For how long an answer is waited for after the deadline: transport is not charged, and a busy machine is slow."""
@@ -108,6 +112,44 @@ class SlotStep:
     drawn: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class Advance(Generic[T]):
+    """What a stage did: whatever it gives for its `steps`, the slots that can go on, and those that are free."""
+
+    steps: T
+    ready: Sequence[int]
+    free: Sequence[int]
+
+
+class Stage(Protocol[P_contra, T]):
+    """Worlds and policies together, slot by slot: here a plan is played."""
+
+    count: int
+
+    def advance(self, begun: Mapping[int, P_contra], ready: Sequence[int]) -> Advance[T]:
+        """Begin plans in some slots and let those that are `ready` do a step; wait for some of them, or for all."""
+
+
+def play(stage: Stage[P, T], next_plan: Callable[[int], P | None]) -> Iterator[T]:
+    """Play plans, one in each slot at a time; yield what the stage gives for every advance.
+
+    THE loop: `next_plan(slot)` says what a free slot plays. A slot that gets nothing stays free, and is offered again
+    after each advance; when nobody plays any more, it is over.
+    """
+    free, ready = list(range(stage.count)), list[int]()
+    away = 0
+    while True:
+        begun = {slot: plan for slot in free if (plan := next_plan(slot)) is not None}
+        if not begun and not ready and not away:
+            return
+        away += len(begun) + len(ready)
+        done = stage.advance(begun, ready)
+        away -= len(done.ready) + len(done.free)
+        ready = list(done.ready)
+        free = sorted([*(slot for slot in free if slot not in begun), *done.free])
+        yield done.steps
+
+
 class _Episode:
     """An episode under way."""
 
@@ -138,10 +180,17 @@ def rollout(
         PolicyError: if a policy failed while it acted for several episodes or agents at once, so that nobody knows for
             which.
     """
-    return _Rollout(worlds, runner, limits or TimeLimits(), default_action, max_steps, loading).run(iter(plans))
+    stage = AgentStage(worlds, runner, limits or TimeLimits(), default_action, max_steps, loading)
+    queue = iter(plans)
+    try:
+        yield from play(stage, lambda _: next(queue, None))
+    finally:
+        stage.close()
 
 
-class _Rollout:
+class AgentStage:
+    """Plays episodes by agent: each is asked by itself, has its limits of time, and is to blame for what it does."""
+
     def __init__(
         self,
         worlds: AgentWorlds,
@@ -153,26 +202,23 @@ class _Rollout:
     ) -> None:
         self._worlds, self._runner, self._limits, self._default_action = worlds, runner, limits, default_action
         self._max_steps, self._loading = max_steps, loading
+        self.count = worlds.count
         self._spaces = worlds.spec.action_spaces
-        self._free = list(range(worlds.count))
         self._running: dict[int, _Episode] = {}
 
-    def run(self, plans: Iterator[EpisodePlan]) -> Iterator[list[SlotStep]]:
-        try:
-            while True:
-                begun: dict[int, _Episode] = {}
-                while self._free and (plan := next(plans, None)) is not None:
-                    slot = self._free.pop(0)
-                    begun[slot] = _Episode(slot, plan, self._limits.overage_seconds)
-                if begun:
-                    yield self._begin(begun)
-                if self._running:
-                    yield self._step(list(self._running.values()))
-                elif not begun:
-                    return
-        finally:
-            for episode in self._running.values():
-                self._end_policies(episode)
+    def advance(self, begun: Mapping[int, EpisodePlan], ready: Sequence[int]) -> Advance[list[SlotStep]]:
+        """Begin episodes, or else let all that are under way do a step together."""
+        overage = self._limits.overage_seconds
+        if begun:
+            steps = self._begin({slot: _Episode(slot, plan, overage) for slot, plan in begun.items()})
+        else:
+            steps = self._step([self._running[slot] for slot in ready])
+        return Advance(steps, sorted(self._running), [step.slot for step in steps if step.over])
+
+    def close(self) -> None:
+        """Let policies forget the episodes that are under way."""
+        for episode in self._running.values():
+            self._end_policies(episode)
 
     def _begin(self, begun: dict[int, _Episode]) -> list[SlotStep]:
         alone = len(begun) + len(self._running) == 1
@@ -248,7 +294,7 @@ class _Rollout:
         """Return what a world is given: copies, since it may change them; `None` if the episode ends before that."""
         given, fault, chosen = {}, None, {}
         for agent in episode.outcome.acting:
-            action, seconds, _ = next(decisions)
+            action, seconds, *_ = next(decisions)
             if self._in_time(episode, agent, seconds):
                 wrong = complaint(self._spaces[agent], action)
                 if wrong is not None and fault is None:
@@ -296,8 +342,6 @@ class _Rollout:
     def _end(self, step: SlotStep, fault: Fault | None) -> None:
         step.over, step.fault = True, fault
         step.drawn = self._end_policies(self._running.pop(step.slot))
-        self._free.append(step.slot)
-        self._free.sort()
 
     def _end_policies(self, episode: _Episode) -> frozenset[str]:
         # A process that died has forgotten the episode already.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from stretto.core import AgentPolicy, MultiAgentPolicy, WorldSpec
+from stretto.core import AgentPolicy, BlockAnswer, BlockPolicy, MultiAgentPolicy, PolicyStep, WorldSpec
 from stretto.errors import PolicyFailed, UsageError
 from stretto.policies.actors import AgentEpisode, Block, PolicyPlan, Question
 from stretto.policies.processes import Processes
@@ -41,34 +41,37 @@ class OneByOne(MultiAgentPolicy):
         return Agent()
 
 
-class InBlocks(OneByOne):
-    """Adds its weight; tells, where it is asked to, whether it was given the very memory of the caller."""
+class InBlocks(BlockPolicy):
+    """The same as a function of arrays; adds its weight, and says the state of each agent."""
 
     def __init__(self, world):
         super().__init__(world)
-        self.weight, self.seen = 0, None
+        self.weight, self.shapes = 0, []
 
     def set_weights(self, weights):
         self.weight = int(weights["w"][0])
 
-    def step_block(self, agent_policies, observations, acting):
-        self.seen = observations
-        actions = np.zeros(acting.shape, np.int64)
-        for s, row in enumerate(agent_policies):
-            for j, policy in enumerate(row):
-                assert (policy is None) == (not acting[s, j])
-                if policy is not None:
-                    actions[s, j] = policy.step(observations[s, j]) + self.weight
-        return actions
+    def initial_state(self):
+        return {"steps": np.int64(0)}
+
+    def step_block(self, observations, states, choices):
+        self.shapes.append(observations.shape)
+        steps = states["steps"] + 1
+        actions = observations.sum(axis=-1).astype(np.int64) + 10 * steps + self.weight
+        return BlockAnswer(actions, {"steps": steps}, {"steps": steps, "chance": choices.uniform(2)})
 
 
 def plans(*kinds):
-    return [PolicyPlan(PolicySpec(kind.__name__, kind), blocks=True) for kind in kinds]
+    return [PolicyPlan(PolicySpec(kind.__name__, kind), rows=12, blocks=True) for kind in kinds]
 
 
 def everybody(policy=0):
     tree = SeedTree(1)
-    return [AgentEpisode(episode, agent, policy, tree.child(agent)) for episode in (7, 8) for agent in AGENTS]
+    return [
+        AgentEpisode(episode, agent, policy, tree.child(episode, agent), row=3 * episode + j)
+        for episode in (7, 8)
+        for j, agent in enumerate(AGENTS)
+    ]
 
 
 def block(policy=0):
@@ -88,18 +91,73 @@ def test_a_block_gives_what_its_agents_would_one_by_one(kind, strategy):
         expected = np.zeros((2, 3), np.int64)
         for (s, j), decision in zip(where, alone.replies(), strict=True):
             expected[s, j] = decision.action
-        actions = runner.act_block(block())
+        actions = runner.act_block(block()).actions
         assert actions.dtype == np.int64
         assert np.array_equal(actions, expected)
     runner.close()
 
 
-def test_in_place_a_block_is_the_callers_own_memory():
+def test_calls_have_one_shape_and_what_is_chosen_does_not_depend_on_who_else_is_asked():
     runner = InPlace(plans(InBlocks), WORLD, batched=True)
     runner.begin(everybody())
-    runner.act_block(block())
-    assert runner._actors._loaded[0].policy.seen is SEEN
-    runner.close()
+    both = runner.act_block(block())
+    other = InPlace(plans(InBlocks), WORLD, batched=True)
+    other.begin(everybody())
+    for s, episode in enumerate((7, 8)):
+        one = other.act_block(Block(0, (episode,), AGENTS, SEEN[s : s + 1], ACTING[s : s + 1]))
+        assert np.array_equal(one.actions[0], both.actions[s])
+        assert np.array_equal(one.says["chance"][0], both.says["chance"][s])
+    assert {shape for one in (runner, other) for shape in one._actors._loaded[0].policy.shapes} == {(3, 4, 2)}
+
+
+def test_two_episodes_that_stand_in_one_row_are_asked_in_two_calls():
+    runner = InPlace(plans(InBlocks), WORLD, batched=True)
+    for episode in (3, 7):
+        runner.begin([AgentEpisode(episode, agent, 0, SeedTree(1), 3 * episode + j) for j, agent in enumerate(AGENTS)])
+    answer = runner.act_block(Block(0, (7, 3), AGENTS, SEEN, ACTING))
+    assert answer.actions.tolist() == [[11, 15, 0], [0, 27, 31]]
+    assert len(runner._actors._loaded[0].policy.shapes) == 2
+
+
+def test_who_does_not_act_keeps_its_state_and_its_place_in_its_stream():
+    runner = InPlace(plans(InBlocks), WORLD, batched=True)
+    runner.begin(everybody())
+    first = runner.act_block(block())
+    second = runner.act_block(block()._replace(acting=~ACTING))
+    assert second.says["steps"].tolist() == [[0, 0, 1], [1, 0, 0]]
+    assert not np.array_equal(first.says["chance"][ACTING], second.says["chance"][ACTING])
+    assert np.all(first.says["chance"][~ACTING] == 0)
+
+
+def test_a_policy_in_blocks_can_be_asked_one_by_one():
+    blocks, alone = (InPlace(plans(InBlocks), WORLD, batched=True) for _ in range(2))
+    blocks.begin(everybody())
+    alone.begin(everybody())
+    for _ in range(2):
+        wanted = blocks.act_block(block()).actions
+        where = np.argwhere(ACTING)
+        alone.ask([Question((7, 8)[s], AGENTS[j], 0, SEEN[s, j].copy()) for s, j in where])
+        assert [decision.action for decision in alone.replies()] == [wanted[s, j] for s, j in where]
+
+
+class Says(Agent):
+    def step(self, observation):
+        return PolicyStep(super().step(observation), {"value": np.float32(self.steps), "twice": (self.steps, 2)})
+
+
+class OneByOneThatSays(MultiAgentPolicy):
+    def agent_policy(self, agent):
+        return Says()
+
+
+def test_what_agents_say_about_their_actions_comes_along():
+    runner = InPlace(plans(OneByOneThatSays), WORLD, batched=True)
+    runner.begin(everybody())
+    answer = runner.act_block(block())
+    assert answer.actions.tolist() == [[11, 15, 0], [0, 27, 31]]
+    assert answer.says["value"].tolist() == [[1, 1, 0], [0, 1, 1]]
+    assert answer.says["value"].dtype == np.float32
+    assert [part.tolist() for part in answer.says["twice"]] == [[[1, 1, 0], [0, 1, 1]], [[2, 2, 0], [0, 2, 2]]]
 
 
 def test_several_policies_have_blocks_of_their_own_each_with_its_strategy():
@@ -111,8 +169,8 @@ def test_several_policies_have_blocks_of_their_own_each_with_its_strategy():
     runner.publish(1, {0: {"w": np.array([50])}})
     one = runner.act_block(Block(0, (7,), AGENTS, SEEN[:1], ACTING[:1]))
     other = runner.act_block(Block(1, (8,), AGENTS, SEEN[1:], ACTING[1:]))
-    assert one.tolist() == [[61, 65, 0]]
-    assert other.tolist() == [[0, 27, 31]]
+    assert one.actions.tolist() == [[61, 65, 0]]
+    assert other.actions.tolist() == [[0, 27, 31]]
     runner.close()
 
 
@@ -120,9 +178,9 @@ def test_several_policies_have_blocks_of_their_own_each_with_its_strategy():
 def test_weights_that_are_published_are_acted_on_wherever_the_policy_is(strategy):
     runner = make_runner(plans(InBlocks), WORLD, [strategy], 2)
     runner.begin(everybody())
-    before = runner.act_block(block())
+    before = runner.act_block(block()).actions
     runner.publish(1, {0: {"w": np.array([1000])}})
-    after = runner.act_block(block())
+    after = runner.act_block(block()).actions
     assert np.array_equal(after, before + np.where(ACTING, 1010, 0))  # one more step, and the weight
     runner.close()
 
@@ -137,7 +195,7 @@ def test_a_process_that_takes_the_place_of_one_that_died_has_the_weights_too():
         select.select([handle], [], [], 10)  # until it is gone
         os.close(handle)
     runner.begin(everybody())
-    assert runner.act_block(block())[0, 0] == 1 + 10 + 1000
+    assert runner.act_block(block()).actions[0, 0] == 1 + 10 + 1000
     runner.close()
 
 
@@ -148,7 +206,7 @@ def test_weights_for_a_policy_that_takes_none_are_refused():
 
 
 class Fails(InBlocks):
-    def step_block(self, agent_policies, observations, acting):
+    def step_block(self, observations, states, choices):
         raise ValueError("no idea")
 
 

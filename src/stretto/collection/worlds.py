@@ -1,160 +1,156 @@
-"""VectorWorlds: the worlds of a vector environment, behind whatever workers it has, as a rollout plays them."""
+"""The worlds of a vector environment by kind of agent, each slot playing the episodes it is given; two ways to wait."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from stretto.actions import ActionGate
 from stretto.adapters.agents import as_agents
-from stretto.adapters.blocks import AgentKind
-from stretto.adapters.gymnasium import ONLY_AGENT
-from stretto.core import Action, AgentId, NextEpisode, Outcome, WorldSpec
-from stretto.envs import messages
-from stretto.envs.infos import entries
+from stretto.adapters.blocks import AgentKind, kinds_of
+from stretto.core import NextEpisode, WorldSpec
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.vector import VectorEnv
 from stretto.errors import UsageError
-from stretto.spaces import row_of
-from stretto.workers.requests import Request
+from stretto.spaces import FIXED, Array, any_value, map_space
 
 
-class VectorWorlds:
-    """Plays the slots of a vector environment that does not reset by itself.
+@dataclass(slots=True)
+class KindRows:
+    """What the agents of one kind were given last: two leading axes, slots and agents.
 
-    It gives the same as `adapters.local.LocalWorlds`, wherever the worlds are, and although their workers die: but what
-    is observed has the types of its space, also where a world returns others, and agents act in the order of
-    `spec.agents`. What a world raises is its result.
+    `acting` says who can act next. Arrays are views, intact through one more step.
+    """
+
+    observations: Any
+    rewards: Array
+    terminated: Array
+    truncated: Array
+    acting: Array
+
+
+class BlockWorlds:
+    """Steps a vector environment whose slots reset themselves in the step after an episode's end (`"NextStep"`).
+
+    `rows` has what all slots were given last, kind by kind, and `over` whose episode has ended with that. Between the two
+    steps `begin_next` says what the slot plays.
     """
 
     def __init__(self, envs: VectorEnv | MultiAgentVectorEnv) -> None:
-        if envs.metadata["autoreset_mode"] is not AutoresetMode.DISABLED:
+        if envs.metadata["autoreset_mode"] is not AutoresetMode.NEXT_STEP:
             mode = envs.metadata["autoreset_mode"].value
             raise UsageError(
-                f"who plays episodes resets the worlds, which must not reset themselves, got autoreset_mode={mode!r}; "
-                f"pass autoreset_mode='Disabled' to make_vec"
+                f"experience is collected from environments that reset in the step after an episode's end, got "
+                f"autoreset_mode={mode!r}; leave autoreset_mode out of make_vec, or pass 'NextStep'"
             )
         self.envs, self._engine = envs, envs.engine
-        self._kinds: list[AgentKind] | None = envs.kinds if isinstance(envs, MultiAgentVectorEnv) else None
         self.count = envs.num_envs
-        self.spec: WorldSpec
-        self.spec, self._has_statistics = envs.map(_describe)[0]
-        self._rows = {} if self._kinds is None else _rows(self._kinds, self.spec.agents)
-        self._there: dict[int, list[AgentId]] = {}
+        self.everyone = np.arange(self.count)
+        self.spec: WorldSpec = envs.map(_describe)[0]
+        self._single = isinstance(envs, VectorEnv)
+        self.kinds: list[AgentKind] = kinds_of(self.spec) if isinstance(envs, VectorEnv) else envs.kinds
+        self._gate = ActionGate(self._engine.state.actions)
+        self.started = False
+        self.rows: list[KindRows] = []
+        self.over: Array = np.zeros(self.count, np.bool_)
 
-    def reset(self, episodes: Mapping[int, NextEpisode]) -> dict[int, Outcome | BaseException]:
+    def reset(self, episodes: Mapping[int, NextEpisode]) -> None:
+        """Begin episodes in some slots; the first time in all of them."""
         seeds: list[int | None] = [None] * self.count
         options: list[dict[str, Any] | None] = [None] * self.count
         for slot, episode in episodes.items():
             seeds[slot] = episode.seed
             options[slot] = None if episode.options is None else dict(episode.options)
-            self._there[slot] = []
-        slots = list(episodes)
         with self._engine.alone:
-            return self._outcomes(slots, self._engine.reset_each(seeds, options, slots))
+            self._engine.reset(seeds, options, list(episodes))
+        self.started = True
+        self._look()
 
-    def step(self, actions: Mapping[int, Mapping[AgentId, Action]]) -> dict[int, Outcome | BaseException]:
-        slots = list(actions)
-        with self._engine.alone:
-            return self._outcomes(slots, self._engine.step_each(self._packed(list(actions.values())), slots))
+    def begin_next(self, episodes: Mapping[int, NextEpisode]) -> None:
+        """Tell slots what to play when they are stepped next after their episode's end."""
+        self._engine.next_episodes(episodes)
 
-    def _packed(self, actions: Sequence[Mapping[AgentId, Action]]) -> list[Any]:
-        """Lay actions, which were checked one by one, into one array a leaf; who does not act has zeros."""
-        layout = self._engine.state.actions
-        if layout.loose:
-            return [given[ONLY_AGENT] for given in actions] if self._kinds is None else list(actions)
-        arrays = [np.zeros(shape, dtype) for shape, dtype in layout.shapes(len(actions))]
-        for leaf, array in zip(layout.fixed, arrays, strict=True):
-            for row, given in enumerate(actions):
-                if self._kinds is None:
-                    array[row] = leaf.get(given[ONLY_AGENT])
-                    continue
-                kind, *path = leaf.path
-                for j, agent in enumerate(self._kinds[kind].agents):
-                    if agent in given:
-                        array[row, j] = _at(path, given[agent])
-        return arrays
+    def exchange(self, slots: Array, acting: Array, actions: Sequence[Any]) -> Array:
+        """Step `slots`, in those that are `acting` with a batch of actions for each kind; return which have new rows.
 
-    def _outcomes(self, slots: Sequence[int], requests: Iterable[Request]) -> dict[int, Outcome | BaseException]:
-        found: dict[int, Outcome | BaseException] = {}
-        for slot, request in zip(slots, requests, strict=True):
-            if request.error is not None:
-                found[slot] = request.error
-            else:
-                infos = [] if request.value is None else entries(request.value.infos)
-                info = infos[0][1] if infos else {}
-                found[slot] = self._outcome(slot, info) if self._kinds is None else self._by_agent(slot, info)
-        return found
+        Batches have two leading axes, slots and agents. Here all slots are stepped together: those that are not among
+        `slots` must be idle.
+        """
+        engine = self._engine
+        if len(acting) < self.count:
+            actions = [self._for_all(k, acting, actions[k] if len(acting) else None) for k in range(len(self.kinds))]
+        with engine.alone:
+            engine.check_steppable()
+            engine.step(self._gate.admit(self._batch(actions), engine.everyone))
+        self._look()
+        return slots
 
-    def _outcome(self, slot: int, info: dict[str, Any]) -> Outcome:
-        """Return what the only agent of a slot was given."""
-        observation, reward, terminated, truncated = self._engine.state.row(slot)
-        infos, acting = {ONLY_AGENT: info}, (() if terminated or truncated else (ONLY_AGENT,))
-        if not self._there[slot]:
-            self._there[slot] = [ONLY_AGENT]
-            return Outcome({ONLY_AGENT: observation}, {}, {}, {}, infos, acting)
-        return Outcome(
-            {ONLY_AGENT: observation},
-            {ONLY_AGENT: reward},
-            {ONLY_AGENT: terminated},
-            {ONLY_AGENT: truncated},
-            infos,
-            acting,
-        )
+    def _for_all(self, k: int, slots: Array, batch: Any) -> Any:
+        """Return a batch for all slots: those that do not act get actions that nobody looks at."""
 
-    def _by_agent(self, slot: int, infos: dict[str, Any]) -> Outcome:
-        """Return what all agents of a slot were given, from their blocks."""
-        row, _, _, crashed = self._engine.state.row(slot)
-        there, left, acting = self._there[slot], [], []
-        observations, rewards, terminated, truncated = {}, {}, {}, {}
-        for agent, (i, k, j) in self._rows.items():
-            alive = bool(row["alive"][i])
-            observed = alive or row["terminated"][i] or row["truncated"][i]
-            if observed:
-                observations[agent] = row_of(self.spec.observation_spaces[agent], row["blocks"][k], j)
-            if there and (observed or agent in there):  # also who has just joined
-                rewards[agent] = float(row["reward"][i])
-                terminated[agent] = bool(row["terminated"][i])
-                truncated[agent] = bool(row["truncated"][i]) or (alive and crashed)
-            if alive and not crashed:
-                left.append(agent)
-                if row["acting"][i]:
-                    acting.append(agent)
-        self._there[slot] = left
-        given = {agent: infos.get(agent, {}) for agent in rewards or infos}
-        return Outcome(observations, rewards, terminated, truncated, given, tuple(acting))
+        def placed(leaf: Any, part: Any) -> Any:
+            nothing, agents = any_value(leaf), len(self.kinds[k].agents)
+            if not isinstance(leaf, FIXED):
+                rows = {} if part is None else dict(zip(slots.tolist(), part, strict=True))
+                return [rows.get(slot, [nothing] * agents) for slot in range(self.count)]
+            array = np.empty((self.count, agents, *np.shape(nothing)), leaf.dtype)
+            array[:] = nothing
+            if part is not None:
+                array[slots] = part
+            return array
 
-    def statistics(self, slot: int) -> dict[str, float]:
-        if not self._has_statistics:
-            return {}
-        return {str(name): float(value) for name, value in self._call("statistics", slot).items()}
+        return map_space(placed, self.kinds[k].action_space, batch)
 
-    def render(self, slot: int) -> Any:
-        return self._call("render", slot)
+    def _batch(self, actions: Sequence[Any]) -> Any:
+        if not self._single:
+            return tuple(actions)
+        return map_space(_without_agents, self.kinds[0].action_space, actions[0])
 
-    def _call(self, name: str, slot: int) -> Any:
-        """Call what changes no world: it need not be done again when one is restored."""
-        return self._engine.ask_all(messages.Call(name, (), {}, frozenset([slot])), f"calling {name!r}")[0]
+    def _look(self) -> None:
+        """Take in the rows that the last call has given, as views."""
+        state = self._engine.state
+        b, k = state.buffers, state.buffer
+        observations = state.observations.batch(b.observations[k], state.objects)
+        self.rows, self.over = self._kind_rows(observations, b.rewards[k], b.terminated[k], b.truncated[k])
+
+    def _kind_rows(
+        self, observations: Any, rewards: Array, terminated: Array, truncated: Array
+    ) -> tuple[list[KindRows], Array]:
+        over = terminated | truncated
+        if self._single:
+            seen = map_space(_with_agents, self.kinds[0].observation_space, observations)
+            flags = terminated[:, None], truncated[:, None], ~over[:, None]
+            return [KindRows(seen, rewards[:, None], *flags)], over
+        rows, first = [], 0
+        for kind, seen in zip(self.kinds, observations["blocks"], strict=True):
+            span = slice(first, first := first + len(kind.agents))
+            numbers = [observations[name][:, span] for name in ("reward", "terminated", "truncated", "acting")]
+            rows.append(KindRows(seen, *numbers))
+        # The world never sets the flag of the whole slot, but its worker died, and the episode was lost.
+        return [_lost(one, truncated[:, None]) for one in rows] if truncated.any() else rows, over
 
     def close(self) -> None:
+        """Close the environments; may be called twice."""
         self.envs.close()
 
 
-def _describe(env: Any) -> tuple[WorldSpec, bool]:
-    """Say what a world is like, and whether it has statistics."""
-    return as_agents(env).spec(), callable(getattr(getattr(env, "unwrapped", env), "statistics", None))
+def _lost(rows: KindRows, lost: Array) -> KindRows:
+    truncated = rows.truncated | (lost & ~rows.terminated)
+    return KindRows(rows.observations, rows.rewards, rows.terminated, truncated, rows.acting & ~lost)
 
 
-def _rows(kinds: Sequence[AgentKind], order: Sequence[AgentId]) -> dict[AgentId, tuple[int, int, int]]:
-    """Return where each agent stands: among all, in which block, and in which row of it."""
-    places = [(agent, k, j) for k, kind in enumerate(kinds) for j, agent in enumerate(kind.agents)]
-    found = {agent: (i, k, j) for i, (agent, k, j) in enumerate(places)}
-    return {agent: found[agent] for agent in order}
+def _describe(env: Any) -> WorldSpec:
+    return as_agents(env).spec()
 
 
-def _at(path: Sequence[Any], value: Any) -> Any:
-    for key in path:
-        value = value[key]
-    return value
+def _with_agents(_: Any, part: Any) -> Any:
+    """Give a leaf's batch an axis of one agent."""
+    return part[:, None] if isinstance(part, np.ndarray) else [[value] for value in part]
+
+
+def _without_agents(_: Any, part: Any) -> Any:
+    return part[:, 0] if isinstance(part, np.ndarray) else [row[0] for row in part]

@@ -10,11 +10,23 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from stretto.core import Action, AgentId, MultiAgentPolicy, Observation, WorldSpec, own_copy
+from stretto.core import (
+    Action,
+    AgentId,
+    BlockAnswer,
+    BlockPolicy,
+    MultiAgentPolicy,
+    Observation,
+    PolicyStep,
+    WorldSpec,
+    own_copy,
+)
 from stretto.errors import PolicyFailed, UsageError
 from stretto.policies.batches import Asked, Batches, Call, probe_rows
+from stretto.policies.block_actors import BlockActors
 from stretto.policies.loading import load_policy, reset_policy
 from stretto.policies.spec import PolicySpec
+from stretto.policies.states import map_state
 from stretto.seeding import PrivateGenerators, SeedTree
 from stretto.spaces import Array, SpaceLayout, map_space
 
@@ -78,10 +90,8 @@ class Question(NamedTuple):
 class Block(NamedTuple):
     """Agents that follow one policy have to act, in several slots at once.
 
-    `observations` is a batch of the agents' space with two leading axes, slots and agents, and is not taken apart;
-    `acting` says by slot and agent who acts, and `episodes` in which episode each slot is. A policy's blocks must always
-    have all of its slots and agents, each at the same place: who does not act is masked, and never left out. So the plan
-    fixes shape and row here, too.
+    `observations` is a batch of the agents' space with two leading axes, slots and agents, and is not taken apart for a
+    `BlockPolicy`; `acting` says by slot and agent who acts, and `episodes` in which episode each slot is.
     """
 
     policy: int
@@ -92,11 +102,15 @@ class Block(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What it does, how long choosing that took, and for how much of that time it computed, where that is measured."""
+    """What it does, how long choosing that took, for how much of that time it computed, and what it says about it.
+
+    The third is 0 where it is not measured.
+    """
 
     action: Action
     seconds: float
     busy_seconds: float = 0.0
+    says: Mapping[str, Any] | None = None
 
 
 @dataclass(slots=True)
@@ -116,11 +130,21 @@ class _Loaded:
     def __init__(self, plan: PolicyPlan, world: WorldSpec) -> None:
         self.plan, self.world = plan, own_spaces(world)
         self.policy = plan.load(self.world)
-        self.can_batch = callable(getattr(self.policy, "step_batch", None))
+        self.can_batch = isinstance(self.policy, BlockPolicy) or callable(getattr(self.policy, "step_batch", None))
         self.batches: Batches | None = None
-        if plan.rows and self.can_batch:
+        self.block: BlockActors | None = None
+        if isinstance(self.policy, BlockPolicy):
+            self.block = BlockActors(self.policy, self.world, plan.rows, interchangeable=plan.interchangeable)
+        elif plan.rows and self.can_batch:
             self.batches = Batches(self.policy, self.world, plan.rows, interchangeable=plan.interchangeable)
         self.drawn: set[str] = set()
+        self._layouts: dict[AgentId, SpaceLayout] = {}
+
+    def action_layout(self, agent: AgentId) -> SpaceLayout:
+        """Return how an agent's actions lie in arrays."""
+        if agent not in self._layouts:
+            self._layouts[agent] = SpaceLayout(self.world.action_spaces[agent])
+        return self._layouts[agent]
 
 
 class Actors:
@@ -129,8 +153,8 @@ class Actors:
     def __init__(self, plans: Sequence[PolicyPlan], world: WorldSpec) -> None:
         self._loaded = [_Loaded(plan, world) for plan in plans]
         self._players: dict[tuple[EpisodeKey, AgentId], _Player] = {}
+        self._one_by_one = not any(loaded.batches or loaded.block for loaded in self._loaded)
         self._begun: set[tuple[EpisodeKey, int]] = set()  # episodes that policies were told of
-        self._one_by_one = all(loaded.batches is None for loaded in self._loaded)
         self.version = 0
 
     def drawn(self, policy: int) -> frozenset[str]:
@@ -161,6 +185,10 @@ class Actors:
         for who in agents:
             loaded = self._loaded[who.policy]
             self._tell_of_episode(loaded.policy, who)
+            if loaded.block is not None:
+                loaded.block.begin(who.episode, who.agent, who.row, who.tree)
+                self._players[who.episode, who.agent] = _Player(who, loaded.policy, _asked_by_block, None, 0)
+                continue
             guard, draws = None, loaded.plan.draws
             if draws is None or draws:
                 probation = 1 << 62 if draws is None else 0
@@ -208,6 +236,8 @@ class Actors:
     def _forget(self, keys: Iterable[tuple[EpisodeKey, AgentId]]) -> None:
         for key in keys:
             player = self._players.pop(key)
+            if (block := self._loaded[player.who.policy].block) is not None:
+                block.end(key[0])
             self._begun.discard((key[0], player.who.policy))
             if player.guard is not None:
                 self._loaded[player.who.policy].drawn |= player.guard.drawn
@@ -217,7 +247,8 @@ class Actors:
         groups: dict[Hashable, list[int]] = {}
         for i, (episode, agent, policy, _) in enumerate(questions):
             # One that draws from global generators acts for one agent at a time: they are that agent's then.
-            together = self._loaded[policy].batches is not None and self._players[episode, agent].guard is None
+            loaded = self._loaded[policy]
+            together = (loaded.batches or loaded.block) and self._players[episode, agent].guard is None
             groups.setdefault(("batch", policy) if together else i, []).append(i)
         return list(groups.values())
 
@@ -229,6 +260,10 @@ class Actors:
         decisions: dict[int, Decision] = {}
         for group in self.groups(questions):
             loaded = self._loaded[questions[group[0]].policy]
+            if loaded.block is not None:
+                answers = _act_by_block(loaded.block, [players[i] for i in group], [questions[i] for i in group])
+                decisions.update(zip(group, answers, strict=True))
+                continue
             if loaded.batches is None:
                 decisions[group[0]] = _act(players[group[0]], questions[group[0]].observation)
                 continue
@@ -238,52 +273,58 @@ class Actors:
                 decisions.update((group[k], answer) for k, answer in zip(call.places.values(), answers, strict=True))
         return [decisions[i] for i in range(len(questions))]
 
-    def act_block(self, block: Block) -> Any:
-        """Return what the agents of a block do: a batch of their action space with the same leading axes.
-
-        Whoever does not act has zeros.
-        """
-        loaded, acting = self._loaded[block.policy], block.acting.tolist()
-        players = [
-            [self._players[episode, agent] if on else None for agent, on in zip(block.agents, row, strict=True)]
-            for episode, row in zip(block.episodes, acting, strict=True)
-        ]
-        step_block = getattr(loaded.policy, "step_block", None)
-        if step_block is None:
-            return self._act_rows(loaded, block, players)
-        policies = [[player and player.policy for player in row] for row in players]
-        first = next(player for row in players for player in row if player is not None)
+    def act_block(self, block: Block) -> BlockAnswer:
+        """Return what the agents of a block do: batches with the same leading axes. Whoever does not act has zeros."""
+        loaded = self._loaded[block.policy]
+        if loaded.block is None:
+            return self._act_rows(loaded, block)
         try:
-            return step_block(policies, block.observations, block.acting)
+            return loaded.block.act(block.episodes, block.agents, block.observations, block.acting)
         except (Exception, SystemExit) as error:
-            raise _failed(first.who, error) from error
+            s, j = np.argwhere(block.acting)[0]
+            raise _failed(self._players[block.episodes[s], block.agents[j]].who, error, together=True) from error
 
-    def _act_rows(self, loaded: _Loaded, block: Block, players: list[list[_Player | None]]) -> Any:
+    def _act_rows(self, loaded: _Loaded, block: Block) -> BlockAnswer:
         """Take a block apart for a policy that does not take it as it is."""
-        seen, done = (
-            spaces[block.agents[0]] for spaces in (loaded.world.observation_spaces, loaded.world.action_spaces)
-        )
-        whom = [(s, j) for s, row in enumerate(players) for j, player in enumerate(row) if player is not None]
+        first = block.agents[0]
+        seen, layout = loaded.world.observation_spaces[first], loaded.action_layout(first)
+        whom = [(s, j) for s, row in enumerate(block.acting.tolist()) for j, on in enumerate(row) if on]
+        if isinstance(block.observations, np.ndarray):
+            views = [block.observations[place].copy() for place in whom]
+        else:
+            views = [
+                map_space(lambda _, part, s=s, j=j: own_copy(part[s][j]), seen, block.observations) for s, j in whom
+            ]
         questions = [
-            Question(
-                block.episodes[s],
-                block.agents[j],
-                block.policy,
-                map_space(lambda _, part, s=s, j=j: own_copy(part[s][j]), seen, block.observations),
-            )
-            for s, j in whom
+            Question(block.episodes[s], block.agents[j], block.policy, view)
+            for (s, j), view in zip(whom, views, strict=True)
         ]
-        decisions = {place: decision.action for place, decision in zip(whom, self.act(questions), strict=True)}
+        decisions = self.act(questions)
         size = len(block.episodes), len(block.agents)
-        layout = SpaceLayout(done)
         arrays = [np.zeros((*size, *leaf.shape), leaf.dtype) for leaf in layout.fixed]
         objects = [[[None] * size[1] for _ in range(size[0])] for _ in layout.loose]
-        for (s, j), action in decisions.items():
+        for place, decision in zip(whom, decisions, strict=True):
             for array, leaf in zip(arrays, layout.fixed, strict=True):
-                array[s, j] = leaf.get(action)
+                array[place] = leaf.get(decision.action)
             for values, leaf in zip(objects, layout.loose, strict=True):
-                values[s][j] = leaf.get(action)
-        return layout.batch(arrays, objects)
+                values[place[0]][place[1]] = leaf.get(decision.action)
+        return BlockAnswer(layout.batch(arrays, objects), None, _said(whom, decisions, size))
+
+
+def _said(whom: Sequence[tuple[int, int]], decisions: Sequence[Decision], size: tuple[int, int]) -> dict[str, Any]:
+    """Put together what policies said about their actions; whoever did not act has zeros."""
+    if not decisions or decisions[0].says is None:
+        return {}
+
+    def column(*parts: Any) -> Array:
+        first = np.asarray(parts[0])
+        array = np.zeros((*size, *first.shape), first.dtype)
+        for place, part in zip(whom, parts, strict=True):
+            array[place] = part
+        return array
+
+    said: dict[str, Any] = map_state(column, *(dict(decision.says or {}) for decision in decisions))
+    return said
 
 
 def _act(player: _Player, observation: Observation) -> Decision:
@@ -293,6 +334,8 @@ def _act(player: _Player, observation: Observation) -> Decision:
             began = time.perf_counter()
             action = player.step(observation)
             seconds = time.perf_counter() - began
+            if type(action) is PolicyStep:
+                return Decision(own_copy(action.action), seconds, says=own_copy(dict(action.says)))
             return Decision(own_copy(action), seconds)  # its next may be the same array
         return (
             _measure(player, observation) if player.guard is None else player.guard.run(_measure, player, observation)
@@ -307,7 +350,8 @@ def _measure(player: _Player, observation: Observation) -> Decision:
     began, busy = time.perf_counter(), time.thread_time() if player.measured else 0.0
     action = player.step(observation)
     seconds, computed = time.perf_counter() - began, time.thread_time() - busy if player.measured else 0.0
-    return Decision(own_copy(action), seconds, computed)
+    action, says = action if isinstance(action, PolicyStep) else (action, None)
+    return Decision(own_copy(action), seconds, computed, None if says is None else own_copy(dict(says)))
 
 
 def _act_together(
@@ -333,6 +377,21 @@ def _act_together(
         return step() if first.guard is None else first.guard.run(step)
     except (Exception, SystemExit) as error:
         raise _failed(first.who, error, together=len(call.places) > 1) from error
+
+
+def _act_by_block(block: BlockActors, players: Sequence[_Player], questions: Sequence[Question]) -> list[Decision]:
+    """Ask a policy that takes blocks for agents who are asked one by one."""
+    began = time.perf_counter()
+    try:
+        actions = block.answer([(one.episode, one.agent, one.observation) for one in questions])
+    except (Exception, SystemExit) as error:
+        raise _failed(players[0].who, error, together=len(players) > 1) from error
+    seconds = (time.perf_counter() - began) / len(players)
+    return [Decision(own_copy(action), seconds) for action in actions]
+
+
+def _asked_by_block(_: Observation) -> Action:
+    raise AssertionError("agents of a policy that takes blocks are asked together")
 
 
 def own_spaces(world: WorldSpec) -> WorldSpec:

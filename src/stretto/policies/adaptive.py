@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from stretto.core import WorldSpec
+from stretto.core import BlockAnswer, WorldSpec
 from stretto.measure import LockWatch, duration
 from stretto.policies.actors import AgentEpisode, Block, Decision, EpisodeKey, PolicyPlan, Question
 from stretto.policies.processes import ActorsFactory
@@ -129,7 +129,7 @@ class Adaptive:
         self._left, self._lock_left = WATCHED_STEPS, _LOCKWATCHED_STEPS
         self.ask, self.replies = self._watched_ask, self._watched_replies
 
-    def act_block(self, block: Block, limit_seconds: float | None = None) -> Any:
+    def act_block(self, block: Block, limit_seconds: float | None = None) -> BlockAnswer:
         return self._runner.act_block(block, limit_seconds)
 
     def publish(self, version: int, weights: Weights) -> None:

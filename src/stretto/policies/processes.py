@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stretto.budget import NativeThreads
-from stretto.core import AgentId, WorldSpec
+from stretto.core import AgentId, BlockAnswer, WorldSpec
 from stretto.errors import PolicyError, PolicyFailed, PolicyLost
 from stretto.policies.actors import Actors, AgentEpisode, Block, Decision, EpisodeKey, PolicyPlan, Question
 from stretto.policies.runners import Weights
@@ -186,7 +186,7 @@ class Processes:
             self._requests.append(self._supervisor.ask(seat, sender(news), "taking weights", BEGIN_SECONDS))
             self._updated[seat.index] = seat.worker, news.version
 
-    def act_block(self, block: Block, limit_seconds: float | None = None) -> Any:
+    def act_block(self, block: Block, limit_seconds: float | None = None) -> BlockAnswer:
         assert self._plans[block.policy].blocks, "its agents are in several processes"
         first = block.agents[np.argwhere(block.acting)[0][1]]
         home = self._home(first, block.policy)
@@ -196,7 +196,8 @@ class Processes:
         self._shares[home] = [0]
         seat = self._supervisor.seats[home]
         self._requests.append(self._mailboxes.ask(seat, block, "choosing actions", limit_seconds))
-        return self._together(lambda: None)[0].value
+        answer: BlockAnswer = self._together(lambda: None)[0].value
+        return answer
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Protocol
 
-from stretto.core import WorldSpec
+from stretto.core import BlockAnswer, WorldSpec
 from stretto.policies.actors import Actors, AgentEpisode, Block, Decision, EpisodeKey, PolicyPlan, Question
 from stretto.spaces import Array
 
@@ -33,7 +33,7 @@ class Runner(Protocol):
             PolicyError: with the policy and the agent.
         """
 
-    def act_block(self, block: Block, limit_seconds: float | None = None) -> Any:
+    def act_block(self, block: Block, limit_seconds: float | None = None) -> BlockAnswer:
         """Return what the agents of a block do, as a batch; the block is never taken apart on the way to its policy."""
 
     def publish(self, version: int, weights: Weights) -> None:
@@ -64,7 +64,7 @@ class InPlace:
             return self._actors.act(self._questions)
         return [self._actors.act([question])[0] for question in self._questions]
 
-    def act_block(self, block: Block, limit_seconds: float | None = None) -> Any:
+    def act_block(self, block: Block, limit_seconds: float | None = None) -> BlockAnswer:
         return self._actors.act_block(block)
 
     def end(self, episode: EpisodeKey) -> frozenset[str]:

@@ -6,9 +6,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from stretto.core import WorldSpec
+from stretto.core import BlockAnswer, WorldSpec
 from stretto.errors import PolicyError, RunsHere, user_stacklevel
 from stretto.policies.actors import AgentEpisode, Block, Decision, EpisodeKey, PolicyPlan, Question
 from stretto.policies.adaptive import MOST_THREADS, WATCHED_STEPS, Adaptive
@@ -113,7 +113,7 @@ class Mixed:
             raise min(errors, key=lambda error: order.get(getattr(error, "agent", None) or "", -1))
         return [found[i] for i in range(len(self._questions))]
 
-    def act_block(self, block: Block, limit_seconds: float | None = None) -> Any:
+    def act_block(self, block: Block, limit_seconds: float | None = None) -> BlockAnswer:
         r, policy = self._places[block.policy]
         return self._attributed(r, partial(self._runners[r].act_block, block._replace(policy=policy), limit_seconds))
 

@@ -1,0 +1,99 @@
+"""Collector: steps worlds with policies and yields experience, cut into rollouts or into segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import Self
+
+import numpy as np
+
+from stretto.collection.rollouts import Rollout, Segment
+from stretto.collection.stage import BlockStage
+from stretto.collection.tasks import TaskSource, Trial
+from stretto.collection.worlds import BlockWorlds
+from stretto.core import AgentId
+from stretto.policies.runners import Runner
+from stretto.rollout import play
+from stretto.seeding import SeedTree
+
+
+class Trials:
+    """The trials of a collection by index: the task, the seeds and the streams of each follow from that alone."""
+
+    def __init__(self, seed: int, tasks: TaskSource | None = None, episodes: int = 1) -> None:
+        self._tree, self._tasks, self._episodes = SeedTree(seed), tasks, episodes
+        self._seen: dict[int, Rollout] = {}
+        self._complete: list[Rollout] = []
+
+    def ready(self, index: int) -> bool:
+        """Whether all is known that the task of a trial depends on."""
+        return self._tasks is None or self._tasks.needed(index) <= len(self._complete)
+
+    def trial(self, index: int) -> Trial:
+        """Return a trial that is `ready`."""
+        tree = self._tree.child("rollout", index)
+        if self._tasks is None:
+            return Trial(index, None, has_task=False, episodes=self._episodes, tree=tree)
+        seen = self._complete[: self._tasks.needed(index)]
+        task = self._tasks.task(index, tree.child("task").generator(), seen)
+        return Trial(index, task, has_task=True, episodes=self._episodes, tree=tree)
+
+    def add(self, rollout: Rollout) -> None:
+        """Take note of a rollout that is complete, if later tasks may depend on it."""
+        if self._tasks is None or not self._tasks.needed(1 << 62):
+            return
+        self._seen[rollout.index] = rollout
+        while len(self._complete) in self._seen:
+            self._complete.append(self._seen.pop(len(self._complete)))
+
+
+class Collector:
+    """Brings worlds and policies together. `policies` says which policy, by its number in the runner, an agent follows."""
+
+    def __init__(self, worlds: BlockWorlds, runner: Runner, policies: Mapping[AgentId, int]) -> None:
+        self.worlds, self.runner, self._policies = worlds, runner, policies
+        self.steps: Callable[[], int] = lambda: 0
+
+    def rollouts(self, count: int, trials: Trials, done: Container[int] = ()) -> Iterator[Rollout]:
+        """Play trials 0 to `count` - 1, without those that are `done`; yield their rollouts in the order in which they end.
+
+        A slot that is free takes the next index.
+        """
+        stage = self._stage(None)
+        indices = [index for index in range(count - 1, -1, -1) if index not in done]
+
+        def next_trial(_: int) -> Trial | None:
+            return trials.trial(indices.pop()) if indices and trials.ready(indices[-1]) else None
+
+        for rollouts in play(stage, next_trial):
+            for rollout in rollouts:
+                trials.add(rollout)
+            yield from rollouts
+
+    def segments(self, horizon: int, trials: Trials) -> Iterator[Segment]:
+        """Play for ever; yield `horizon` rows of every slot at a time. Each slot has a sequence of trials of its own."""
+        stage = self._stage(horizon)
+        played = np.zeros(stage.count, np.int64)
+
+        def next_trial(slot: int) -> Trial:
+            played[slot] += 1
+            return trials.trial(int(played[slot] - 1) * stage.count + slot)
+
+        for segments in play(stage, next_trial):
+            yield from segments
+
+    def _stage(self, horizon: int | None) -> BlockStage:
+        stage = BlockStage(self.worlds, self.runner, self._policies, horizon)
+        self.steps = lambda: stage.steps
+        return stage
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of worlds and policies; may be called twice."""
+        self.runner.close()
+        self.worlds.close()

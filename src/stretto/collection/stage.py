@@ -1,0 +1,207 @@
+"""BlockStage: worlds and policies by blocks, on which trials are played and written down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from stretto.collection.recorder import Recorder
+from stretto.collection.rollouts import Experience, Rollout, Segment
+from stretto.collection.tasks import Trial
+from stretto.collection.worlds import BlockWorlds
+from stretto.core import AgentId, BlockAnswer, NextEpisode
+from stretto.policies.actors import AgentEpisode, Block
+from stretto.policies.runners import Runner
+from stretto.policies.states import map_state
+from stretto.rollout import Advance
+from stretto.spaces import Array, map_space
+
+
+class _Playing:
+    """What a slot plays: a trial, an episode of it, and the rows that hold the last observations of those before."""
+
+    __slots__ = ("ends", "episode", "trial")
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial, self.episode = trial, 0
+        self.ends: list[int] = []
+
+
+class BlockStage:
+    """Plays a trial in each slot. It gives back rollouts, or, with a `horizon`, segments of so many rows of every slot.
+
+    A slot whose episode is over is told what to play next, and begins it in its next step, while the others go on. One
+    that has nothing to play is idle. `steps` counts the steps of worlds.
+    """
+
+    def __init__(
+        self, worlds: BlockWorlds, runner: Runner, policies: Mapping[AgentId, int], horizon: int | None = None
+    ) -> None:
+        self.count, self.steps = worlds.count, 0
+        self._worlds, self._runner, self._policies, self._horizon = worlds, runner, policies, horizon
+        self._playing: dict[int, _Playing] = {}
+        self._trials = np.zeros(worlds.count, np.int64)
+        self._beginning = np.zeros(worlds.count, np.bool_)  # the slot's next step is a reset
+        self._unwritten = np.zeros(worlds.count, np.bool_)  # and has no row: the last observation has one already
+        self._idle: set[int] = set()
+        self._held: list[int] = []  # slots that have all rows of the segment
+        self._recorder = Recorder(worlds.kinds, worlds.count)
+        self._parties = [_parties(kind.agents, policies) for kind in worlds.kinds]
+
+    def advance(self, begun: Mapping[int, Trial], ready: Sequence[int]) -> Advance[list[Any]]:
+        """Begin trials in some slots, and let those that are `ready` do a step; return what is whole."""
+        for slot, trial in begun.items():
+            self._playing[slot], self._trials[slot] = _Playing(trial), trial.index
+            self._runner.begin(self._agents(trial))
+        if not self._worlds.started:
+            # Where there are fewer trials than slots the others begin as well, since all must, and are idle after that.
+            spare = NextEpisode(seed=0)
+            self._worlds.reset({slot: begun[slot].episode(0) if slot in begun else spare for slot in range(self.count)})
+        else:
+            self._begin({slot: trial.episode(0) for slot, trial in begun.items()})
+            self._unwritten[list(begun)] = self._horizon is None
+        if idle := {slot for slot in range(self.count) if slot not in self._playing} - self._idle:
+            self._worlds.begin_next(dict.fromkeys(idle, NextEpisode(idle=True)))
+            self._idle |= idle
+        going = [*begun, *ready]
+        if self._horizon is not None:
+            self._held += [slot for slot in going if self._recorder.rows[slot] == self._horizon]
+            going = [slot for slot in going if self._recorder.rows[slot] < self._horizon]
+        return self._settle(self._exchange(np.array(sorted(going), np.intp)))
+
+    def _begin(self, episodes: Mapping[int, NextEpisode]) -> None:
+        """Let slots play something next: in their next step if an episode has just ended there, else by a reset."""
+        over = {slot: episode for slot, episode in episodes.items() if slot not in self._idle}
+        rest = {slot: episode for slot, episode in episodes.items() if slot in self._idle}
+        if over:
+            self._worlds.begin_next(over)
+            self._beginning[list(over)] = True
+        if rest:
+            self._worlds.reset(rest)
+            self._idle -= rest.keys()
+
+    def _agents(self, trial: Trial) -> list[AgentEpisode]:
+        tree, count = trial.tree.child("policy"), len(self._policies)
+        return [
+            AgentEpisode(trial.index, agent, policy, tree.child(agent), trial.index * count + j)
+            for j, (agent, policy) in enumerate(self._policies.items())
+        ]
+
+    def _exchange(self, slots: Array) -> Array:
+        """Let agents act in `slots`, write that down and step the worlds; return the slots that have done their step."""
+        worlds, recorder = self._worlds, self._recorder
+        beginning = self._beginning[slots]
+        acting = slots[~beginning] if beginning.any() else slots
+        ended = slots[beginning & ~self._unwritten[slots]]
+        actions = []
+        for k, (kind, record) in enumerate(zip(worlds.kinds, recorder.kinds, strict=True)):
+            rows = worlds.rows[k]
+            if len(ended):
+                record.end(recorder.rows[ended], ended, _some(kind.observation_space, rows.observations, ended))
+            if len(acting):
+                everyone = len(acting) == self.count
+                seen = rows.observations if everyone else _some(kind.observation_space, rows.observations, acting)
+                can_act = rows.acting[acting]
+                answer = self._act(k, acting, seen, can_act)
+                record.act(recorder.rows[acting], acting, seen, can_act, answer.actions, answer.says)
+                actions.append(answer.actions)
+        return worlds.exchange(slots, acting, actions)
+
+    def _act(self, k: int, slots: Array, observations: Any, acting: Array) -> BlockAnswer:
+        """Return what the agents of a kind do in `slots`."""
+        kind, trials = self._worlds.kinds[k], self._trials[slots].tolist()
+        answers = []
+        for policy, columns in self._parties[k]:
+            whole = len(columns) == len(kind.agents)
+            seen = observations if whole else _columns(kind.observation_space, observations, columns)
+            agents = [kind.agents[j] for j in columns]
+            answers.append(self._runner.act_block(Block(policy, trials, agents, seen, acting[:, columns])))
+        if len(answers) == 1:
+            only: BlockAnswer = answers[0]
+            return only
+        order = np.argsort([j for _, columns in self._parties[k] for j in columns])
+        joined: BlockAnswer = map_state(lambda *parts: np.concatenate(parts, axis=1)[:, order], *answers)
+        return joined
+
+    def _settle(self, back: Array) -> Advance[list[Any]]:
+        """Write down what slots were given that have done their step; see which trials are over."""
+        worlds, recorder = self._worlds, self._recorder
+        began = self._beginning[back]
+        acted = back[~began] if began.any() else back
+        written = back[~self._unwritten[back]] if began.any() else back
+        self._beginning[back] = self._unwritten[back] = False
+        for k, record in enumerate(recorder.kinds):
+            record.give(recorder.rows[acted], acted, worlds.rows[k])
+        recorder.advance(written)
+        self.steps += len(acted)
+        whole: list[Any] = []
+        free, following = [], {}
+        for slot in acted[worlds.over[acted]].tolist():
+            playing = self._playing[slot]
+            playing.ends.append(int(recorder.rows[slot]))
+            playing.episode += 1
+            if playing.episode < playing.trial.episodes:
+                following[slot] = playing.trial.episode(playing.episode)
+                continue
+            if self._horizon is None:
+                whole.append(self._rollout(slot, playing))
+            self._runner.end(playing.trial.index)
+            del self._playing[slot]
+            free.append(slot)
+        self._begin(following)
+        ready = [slot for slot in back.tolist() if slot in self._playing]
+        if self._horizon is not None and (recorder.rows == self._horizon).all():
+            whole.append(self._segment())
+            ready, self._held = [*ready, *self._held], []
+        return Advance(whole, ready, free)
+
+    def _rollout(self, slot: int, playing: _Playing) -> Rollout:
+        recorder, at = self._recorder, np.array([slot])
+        count = int(recorder.rows[slot])
+        kinds = []
+        for k, (kind, record) in enumerate(zip(self._worlds.kinds, recorder.kinds, strict=True)):
+            record.end(at * 0 + count, at, _some(kind.observation_space, self._worlds.rows[k].observations, at))
+            kinds.append(Experience(kind.agents, **record.take(count + 1, slot)))
+        recorder.rows[slot] = 0
+        trial = playing.trial
+        return Rollout(trial.index, trial.seed, trial.task, tuple(playing.ends), tuple(kinds))
+
+    def _segment(self) -> Segment:
+        recorder, horizon = self._recorder, self._horizon
+        assert horizon is not None
+        kinds = tuple(
+            Experience(kind.agents, **record.take(horizon))
+            for kind, record in zip(self._worlds.kinds, recorder.kinds, strict=True)
+        )
+        recorder.rows[:] = 0
+        following = [
+            map_space(lambda _, part: np.array(part), kind.observation_space, rows.observations)
+            for kind, rows in zip(self._worlds.kinds, self._worlds.rows, strict=True)
+        ]
+        return Segment(kinds, tuple(following), self._trials.copy())
+
+
+def _parties(agents: Sequence[AgentId], policies: Mapping[AgentId, int]) -> list[tuple[int, list[int]]]:
+    """Return which policies agents of a kind follow, each with the columns of those who follow it."""
+    parties: dict[int, list[int]] = {}
+    for j, agent in enumerate(agents):
+        parties.setdefault(policies[agent], []).append(j)
+    return list(parties.items())
+
+
+def _some(space: Any, batch: Any, slots: Array) -> Any:
+    """Return some rows of a batch, copied."""
+    return map_space(
+        lambda _, part: part[slots] if isinstance(part, np.ndarray) else [part[s] for s in slots], space, batch
+    )
+
+
+def _columns(space: Any, batch: Any, columns: list[int]) -> Any:
+    """Return the columns of some agents of a batch, copied."""
+
+    def chosen(_: Any, part: Any) -> Any:
+        return part[:, columns] if isinstance(part, np.ndarray) else [[row[j] for j in columns] for row in part]
+
+    return map_space(chosen, space, batch)

@@ -1,0 +1,191 @@
+"""BlockActors: agents of one policy that computes many of them in one pass, each with its state, row and random numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from stretto.adapters.blocks import AgentKind, kinds_of
+from stretto.core import Action, AgentId, BlockAnswer, BlockPolicy, Observation, WorldSpec
+from stretto.policies.states import map_state
+from stretto.seeding import SeedTree
+from stretto.seeding.choices import Choices, stream_key
+from stretto.spaces import Array, SpaceLayout, map_space, row_of
+
+EpisodeKey = Hashable
+
+
+class BlockActors:
+    """All agents that follow a `BlockPolicy`, kind by kind."""
+
+    def __init__(self, policy: BlockPolicy, world: WorldSpec, rows: int, *, interchangeable: bool) -> None:
+        self._agents = {agent: j for j, agent in enumerate(world.agents)}
+        episodes = max(1, rows // len(world.agents))
+        kinds = [_KindActor(policy, kind, episodes, interchangeable=interchangeable) for kind in kinds_of(world)]
+        self._kinds = {agent: actor for actor in kinds for agent in actor.kind.agents}
+
+    def begin(self, episode: EpisodeKey, agent: AgentId, row: int, tree: SeedTree) -> None:
+        """Let an agent begin an episode; `row` numbers all agents of all episodes."""
+        self._kinds[agent].begin(episode, agent, row // len(self._agents), tree)
+
+    def end(self, episode: EpisodeKey) -> None:
+        """Forget an episode."""
+        for actor in set(self._kinds.values()):
+            actor.end(episode)
+
+    def act(
+        self, episodes: Sequence[EpisodeKey], agents: Sequence[AgentId], observations: Any, acting: Array
+    ) -> BlockAnswer:
+        """Let agents of one kind act: batches have two leading axes, episodes and agents."""
+        return self._kinds[agents[0]].act(episodes, agents, observations, acting)
+
+    def answer(self, questions: Sequence[tuple[EpisodeKey, AgentId, Observation]]) -> list[Action]:
+        """Return what agents do who are asked one by one."""
+        actions: dict[int, Action] = {}
+        groups: dict[_KindActor, list[int]] = {}
+        for i, (_, agent, _) in enumerate(questions):
+            groups.setdefault(self._kinds[agent], []).append(i)
+        for actor, members in groups.items():
+            actions.update(zip(members, actor.answer([questions[i] for i in members]), strict=True))
+        return [actions[i] for i in range(len(questions))]
+
+
+class _KindActor:
+    """Agents of one kind. A call has a fixed shape: all of them, and so many `rows` for episodes.
+
+    An episode stands in the row that its number gives, in every call, unless rows are `interchangeable`; two that want
+    the same row are asked in two calls. Rows that nobody has are filled with zeros and initial states. So what an agent
+    does depends on its own past alone, however many episodes are played at once.
+    """
+
+    def __init__(self, policy: BlockPolicy, kind: AgentKind, rows: int, *, interchangeable: bool) -> None:
+        self.kind = kind
+        self._policy, self._rows, self._interchangeable = policy, rows, interchangeable
+        self._columns = {agent: j for j, agent in enumerate(kind.agents)}
+        self._lanes: dict[EpisodeKey, int] = {}
+        self._free: list[int] = []
+        self._initial = map_state(np.asarray, policy.initial_state())
+        count = len(kind.agents)
+        self._states = map_state(lambda part: np.zeros((0, count, *part.shape), part.dtype), self._initial)
+        self._keys, self._steps = np.zeros((0, count), np.uint64), np.zeros((0, count), np.int64)
+        self._numbers = np.zeros(0, np.int64)
+
+    def begin(self, episode: EpisodeKey, agent: AgentId, number: int, tree: SeedTree) -> None:
+        if episode not in self._lanes:
+            self._lanes[episode] = lane = self._free_lane()
+            self._numbers[lane] = number
+            map_state(lambda states, first: states.__setitem__(lane, first), self._states, self._initial)
+        lane, j = self._lanes[episode], self._columns[agent]
+        self._keys[lane, j], self._steps[lane, j] = stream_key(tree.child("choices")), 0
+
+    def _free_lane(self) -> int:
+        if not self._free:
+            size = len(self._numbers)
+            more = max(8, size)
+            self._free = list(range(size + more - 1, size - 1, -1))
+            arrays = self._states, self._keys, self._steps, self._numbers
+            self._states, self._keys, self._steps, self._numbers = map_state(lambda part: _longer(part, more), arrays)
+        return self._free.pop()
+
+    def end(self, episode: EpisodeKey) -> None:
+        lane = self._lanes.pop(episode, None)
+        if lane is not None:
+            self._free.append(lane)
+
+    def answer(self, questions: Sequence[tuple[EpisodeKey, AgentId, Observation]]) -> list[Action]:
+        episodes = list(dict.fromkeys(episode for episode, _, _ in questions))
+        places = [(episodes.index(episode), self._columns[agent]) for episode, agent, _ in questions]
+        layout, size = SpaceLayout(self.kind.observation_space), (len(episodes), len(self.kind.agents))
+        arrays = [np.zeros((*size, *leaf.shape), leaf.dtype) for leaf in layout.fixed]
+        acting = np.zeros(size, np.bool_)
+        for place, (_, _, observation) in zip(places, questions, strict=True):
+            acting[place] = True
+            for array, leaf in zip(arrays, layout.fixed, strict=True):
+                array[place] = leaf.get(observation)
+        done = self.act(episodes, self.kind.agents, layout.batch(arrays, ()), acting).actions
+        space = self.kind.action_space
+        return [row_of(space, map_space(lambda _, part, s=s: part[s], space, done), j) for s, j in places]
+
+    def act(
+        self, episodes: Sequence[EpisodeKey], agents: Sequence[AgentId], observations: Any, acting: Array
+    ) -> BlockAnswer:
+        lanes = np.array([self._lanes[episode] for episode in episodes], np.intp)
+        columns: Any = slice(None) if len(agents) == len(self._columns) else [self._columns[agent] for agent in agents]
+        calls = self._calls(lanes)
+        if len(calls) == 1:
+            return self._call(lanes, calls[0][1], columns, observations, acting)
+        space, answers = self.kind.observation_space, []
+        for whom, rows in calls:
+            seen = map_space(lambda _, part, whom=whom: part[whom], space, observations)
+            answers.append(self._call(lanes[whom], rows, columns, seen, acting[whom]))
+        order = np.argsort(np.concatenate([whom for whom, _ in calls]))
+        joined: BlockAnswer = map_state(lambda *parts: np.concatenate(parts)[order], *answers)
+        return joined
+
+    def _calls(self, lanes: Array) -> list[tuple[Array, Array]]:
+        """Return who is asked in which call: their places among those asked, and their rows in the call."""
+        count, rows = len(lanes), self._rows
+        if self._interchangeable:
+            firsts = range(0, count, rows)
+            return [
+                (np.arange(first, min(count, first + rows)), np.arange(min(rows, count - first))) for first in firsts
+            ]
+        wanted = self._numbers[lanes] % rows
+        order = np.argsort(wanted, kind="stable")
+        ranked = wanted[order]
+        firsts_of_rows = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]])
+        before = np.zeros(count, np.intp)  # how many others want the same row, and are asked before
+        before[order] = np.arange(count) - np.repeat(firsts_of_rows, np.diff(np.r_[firsts_of_rows, count]))
+        return [(np.flatnonzero(before == k), wanted[before == k]) for k in range(int(before.max()) + 1)]
+
+    def _call(self, lanes: Array, rows: Array, columns: Any, observations: Any, acting: Array) -> BlockAnswer:
+        """Ask for some episodes in one call, each in its row; the states in the answer are those from before."""
+        agents = len(self._columns)
+
+        def placed(part: Any, columns: Any = slice(None)) -> Array:
+            block = np.zeros((agents, self._rows, *part.shape[2:]), part.dtype)
+            if isinstance(columns, slice):
+                block[:, rows] = part.swapaxes(0, 1)
+            else:
+                block[np.ix_(columns, rows)] = part.swapaxes(0, 1)
+            return block
+
+        def back(part: Any) -> Array:
+            array = np.asarray(part)
+            chosen = array[:, rows] if isinstance(columns, slice) else array[np.ix_(columns, rows)]
+            return chosen.swapaxes(0, 1)
+
+        seen = map_space(lambda _, part: placed(part, columns), self.kind.observation_space, observations)
+        before = map_state(lambda part: part[lanes], self._states)
+        choices = Choices(placed(self._keys[lanes]), placed(self._steps[lanes]))
+        actions, after, says = self._policy.step_block(seen, map_state(placed, before), choices)
+        where = np.ix_(lanes, np.arange(agents)[columns])
+        if after is not None:
+            map_state(lambda states, new: _remember(states, where, back(new), acting), self._states, after)
+        self._steps[where] += acting
+        actions, says = map_state(back, actions), map_state(back, dict(says))
+        if not acting.all():
+            actions, says = map_state(lambda part: _zero(part, ~acting), (actions, says))
+        return BlockAnswer(actions, before, says)
+
+
+def _remember(states: Array, where: Any, new: Array, acting: Array) -> None:
+    """Take in the states of those who acted."""
+    if acting.all():
+        states[where] = new
+    else:
+        kept = states[where]
+        kept[acting] = new[acting]
+        states[where] = kept
+
+
+def _zero(array: Array, where: Array) -> Array:
+    array = array.copy()
+    array[where] = 0
+    return array
+
+
+def _longer(array: Array, more: int) -> Array:
+    return np.concatenate([array, np.zeros((more, *array.shape[1:]), array.dtype)])
