@@ -10,7 +10,7 @@ import pytest
 
 import stretto
 from stretto import UsageError
-from stretto.bench import BACKENDS, PLAIN_LOOP, PlainLoop, _MultiAgentVector, race
+from stretto.bench import BACKENDS, PLAIN_LOOP, PlainLoop, RaceResult, RaceRow, _MultiAgentVector, race, verdict
 from stretto.budget import CpuBudget
 from stretto.missions.resolve import makers
 
@@ -45,6 +45,21 @@ def test_a_race_has_a_row_for_the_plain_loop_and_each_backend():
     assert result.step_seconds == pytest.approx(1 / result.rows[0].steps_per_second)
     assert heard == sorted(heard)
     assert heard[-1] == 1.0
+
+
+def measured(**ratios):
+    rows = [RaceRow(name.replace("_", " "), 1e5 * ratio, ratio, ratio / 2, "") for name, ratio in ratios.items()]
+    return RaceResult("a world", 64, 2, 1e-5, tuple(rows))
+
+
+def test_what_the_race_showed_of_the_choice_is_said_and_never_the_opposite_of_the_table():
+    said = verdict(measured(plain_loop=1.0, serial=0.88, process=0.4, auto=0.35))
+    assert said.startswith("Measured again in this race, it ran at 0.35 times the speed of the plain loop")
+    assert said.endswith("If that is how this machine is, use a plain loop.")
+    assert "backend='serial'" in verdict(measured(plain_loop=1.0, serial=1.2, auto=0.9))
+    good = verdict(measured(plain_loop=1.0, serial=1.1, process=1.72, auto=1.70))
+    assert good == "Measured again in this race, it ran at 1.70 times the speed of the plain loop."
+    assert verdict(measured(plain_loop=1.0, serial=1.1)) is None
 
 
 def test_every_contender_may_use_all_cores_although_the_others_are_there():

@@ -57,6 +57,28 @@ class RaceResult:
     rows: tuple[RaceRow, ...]
 
 
+_AS_FAST = 0.95
+"""A choice that reaches this share of the fastest is as good: so much rounds differ by chance."""
+
+
+def verdict(result: RaceResult) -> str | None:
+    """Say in a sentence what the race, which is a second measurement, showed of the choice of `auto`, if that took part."""
+    rows = {row.name: row for row in result.rows}
+    auto = rows.pop("auto", None)
+    if auto is None:
+        return None
+    measured = f"Measured again in this race, it ran at {auto.ratio:.2f} times the speed of the plain loop"
+    best = max(rows.values(), key=lambda row: row.ratio)
+    if auto.ratio >= _AS_FAST * best.ratio:
+        return f"{measured}."
+    plain = best.name == PLAIN_LOOP
+    other, how = ("", "a plain loop") if plain else (f", and {best.name} at {best.ratio:.2f}", f"backend={best.name!r}")
+    return (
+        f"{measured}{other}: while it raced, cores were not as free as when it was chosen. If that is how this machine "
+        f"is, use {how}."
+    )
+
+
 class Contestant(Protocol):
     """Whoever steps many worlds at once."""
 

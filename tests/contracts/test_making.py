@@ -20,7 +20,7 @@ from gymnasium.vector import AutoresetMode
 import stretto
 from stretto.testing import check_env, check_same, play, sample_actions
 from tests.backends import every_backend
-from tests.worlds import CountTo, Drift, Raiser, Slow, makes
+from tests.worlds import CountTo, Drift, Raiser, Slow, TaskWorld, makes
 
 
 def rows_of(source, count=2, **options):
@@ -311,10 +311,10 @@ def choice_of(source, count, **options):
 
 def test_auto_says_what_it_chose_and_why():
     assert choice_of(Drift, 1) == "serial, because there is only one environment"
-    assert choice_of(Drift, 2).startswith("serial, because a step takes")
+    assert choice_of(Drift, 2).startswith("serial, because a step took")
     busy = choice_of(makes(Slow, 0.002, busy=True), 4)
-    assert busy.startswith("process with 2 workers, the caller being one, because a step takes")
-    assert choice_of(makes(Slow, 0.004), 4).startswith("thread with 4 workers, because a step takes")
+    assert busy.startswith("process with 2 workers, the caller being one, because a step took")
+    assert choice_of(makes(Slow, 0.004), 4).startswith("thread with 4 workers, because a step took")
     assert "isolate=True" in choice_of(Drift, 2, isolate=True)
     with stretto.make_vec(Drift, 8, budget=stretto.CpuBudget(1)) as envs:
         assert envs.choice == "serial, because only one core is free"
@@ -390,7 +390,47 @@ class Treacherous(Drift):
 @pytest.mark.parametrize("what", ["hang", "exit", "sys.exit", "raise"])
 def test_a_world_that_goes_wrong_while_it_is_measured_takes_nobody_with_it(what):
     with stretto.make_vec(makes(Treacherous, what), 4, budget=stretto.CpuBudget(2)) as envs:
-        assert "process with 2 workers, one a free core, because a world could not be measured" in envs.choice
+        assert envs.choice.startswith("process with 2 workers, one a free core, ")
+        assert "because a world could not be measured" in envs.choice
+        # What ended the process in which it was measured is kept out of the caller's.
+        ended = what in ("hang", "exit")
+        assert ("isolate=True" in envs.choice) == ended
+        assert len(envs.worker_pids) == (2 if ended else 1)
+
+
+def test_a_world_that_ended_its_probe_ends_no_caller_either():
+    with stretto.make_vec(makes(Treacherous, "exit"), 4, max_restarts=0, budget=stretto.CpuBudget(2)) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(stretto.WorkerDied, match="exited with code 7"):
+            for _ in range(3):
+                envs.step([1, 1, 1, 1])
+
+
+def test_a_number_of_workers_that_is_asked_for_does_not_let_such_a_world_into_the_caller():
+    with stretto.make_vec(makes(Treacherous, "exit"), 4, workers=3) as envs:
+        assert "isolate=True" in envs.choice
+        assert len(envs.worker_pids) == 3
+
+
+class NeedsATask(TaskWorld):
+    """Has no episode without a task."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed, options={"task": options["task"]})
+
+
+class NeedsASeed(CountTo):
+    """Has no episode without a seed."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=int(seed), options=options)
+
+
+def test_a_world_is_measured_with_the_tasks_and_the_seeds_that_it_will_have():
+    for tasks in ([3, 4], lambda slot, episode, stream: int(stream.integers(5))):
+        assert "when it was measured" in choice_of(NeedsATask, 2, tasks=tasks)
+    assert "when it was measured" in choice_of(NeedsASeed, 2, episode_seeds=True)
+    assert "could not be measured" in choice_of(NeedsATask, 2)
 
 
 def test_what_cannot_be_pickled_stays_in_the_caller():

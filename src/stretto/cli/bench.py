@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 
-from stretto.bench import RaceResult, race
+from stretto.bench import RaceResult, race, verdict
 from stretto.cli import options
 from stretto.cli.text import screen_width
 from stretto.missions.resolve import find_missions
@@ -86,4 +86,5 @@ def _print_table(result: RaceResult) -> None:
     console.print(table)
     for row in result.rows:
         if row.name == "auto":
-            console.print(f"auto chose {row.choice}.\n")
+            console.print(f"auto chose {row.choice}.")
+            console.print(f"{verdict(result)}\n")

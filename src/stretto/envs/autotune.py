@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,13 +14,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from stretto.errors import UsageError
-from stretto.measure import Timing, time_calls
+from stretto.measure import Timing, duration, time_calls
 from stretto.seeding import PrivateGenerators, SeedTree
 from stretto.spaces import SpaceLayout
+from stretto.workers.apart import Beat, Problem, run_apart
 from stretto.workers.backends import PROCESS, SERIAL, THREAD
-from stretto.workers.base import Backend, Port
-from stretto.workers.requests import sender
-from stretto.workers.supervisor import Supervisor
+from stretto.workers.base import Backend
 
 BUILD_SECONDS = 0.5
 """A world that takes longer to build is not built just to be measured."""
@@ -52,12 +52,14 @@ class Choice:
     """A backend, the number of workers (the caller included), and the reason in one sentence.
 
     `relief` is how many environments fewer the caller gets than the others, because it also hands out the work.
+    `isolate`: it gets none, because they were seen to end a process.
     """
 
     backend: Backend
     workers: int
     reason: str
     relief: int = 0
+    isolate: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +73,12 @@ class Probe:
     drawn: frozenset[str]
 
 
-def probe(maker: Callable[[], Any]) -> Probe | float:
+def probe(maker: Callable[[], Any], resets: Sequence[dict[str, Any]], beat: Beat = lambda: None) -> Probe | float:
     """Build one world, step it for a moment with random actions, and throw it away.
 
-    It draws from private generators, so that the caller's global ones are untouched. Returns just the seconds that
-    building took where that was too long to go on.
+    Its episodes begin with the arguments in `resets`, one after the other and then again. It draws from private
+    generators, so that the caller's global ones are untouched. Returns just the seconds that building took where that
+    was too long to go on.
     """
     private = PrivateGenerators(SeedTree(0).child("probe"), probation=1 << 62)
     began = time.perf_counter()
@@ -84,15 +87,20 @@ def probe(maker: Callable[[], Any]) -> Probe | float:
     try:
         if built > BUILD_SECONDS:
             return built
-        return private.run_repeatable(_measure, env, private)
+        beat()
+        return private.run_repeatable(_measure, env, itertools.cycle(resets), private)
     finally:
         env.close()
 
 
-def _measure(env: gymnasium.Env[Any, Any], private: PrivateGenerators) -> Probe:
+def _measure(env: gymnasium.Env[Any, Any], begin: Iterator[dict[str, Any]], private: PrivateGenerators) -> Probe:
     env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(64)]
-    env.reset(seed=0)
+
+    def reset_env() -> None:
+        env.reset(**next(begin))
+
+    reset_env()
     steps = resets = 0
 
     def step() -> None:
@@ -101,10 +109,10 @@ def _measure(env: gymnasium.Env[Any, Any], private: PrivateGenerators) -> Probe:
         _, _, terminated, truncated, _ = env.step(actions[steps % 64])
         if np.ndim(terminated) == 0 and (terminated or truncated):  # else it is batched, and resets itself
             resets += 1
-            env.reset()
+            reset_env()
 
     timing = time_calls(step, budget_seconds=STEP_SECONDS)
-    reset = time_calls(env.reset, budget_seconds=RESET_SECONDS)
+    reset = time_calls(reset_env, budget_seconds=RESET_SECONDS)
     layout = SpaceLayout(env.observation_space)
     return Probe(
         step=Timing(timing.seconds + reset.seconds * resets / steps, timing.busy, timing.calls),
@@ -118,13 +126,15 @@ def _measure(env: gymnasium.Env[Any, Any], private: PrivateGenerators) -> Probe:
 def why_not_alike(maker: Callable[[], Any], vector_maker: Callable[[int], Any], mode: AutoresetMode) -> str | None:
     """Say why the vectorized form of a world cannot take its place; `None` if it gives the same numbers."""
     try:
-        found = _elsewhere(partial(_difference, maker, vector_maker, mode))
+        found = run_apart(partial(_difference, maker, vector_maker, mode), "being compared", MEASURE_SECONDS)
     except UsageError as error:
         return str(error).partition(";")[0]
-    return f"it could not be compared: {found.reason}" if isinstance(found, _Problem) else found
+    return f"it could not be compared: {found.reason}" if isinstance(found, Problem) else found
 
 
-def _difference(maker: Callable[[], Any], vector_maker: Callable[[int], Any], mode: AutoresetMode) -> str | None:
+def _difference(
+    maker: Callable[[], Any], vector_maker: Callable[[int], Any], mode: AutoresetMode, beat: Beat
+) -> str | None:
     """Play two plain worlds and their vectorized form with the same seeds and actions, and say how they differ."""
     plain, vectorized = SyncVectorEnv([maker] * 2, autoreset_mode=mode), vector_maker(2)
     leaves = SpaceLayout(plain.single_observation_space).leaves
@@ -146,56 +156,19 @@ def _difference(maker: Callable[[], Any], vector_maker: Callable[[int], Any], mo
     return None if ended > 1 else f"too few episodes ended in {COMPARED_STEPS} steps to compare it with the plain ones"
 
 
-@dataclass(frozen=True, slots=True)
-class _Problem:
-    """Why something could not be found out."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class _FindOut:
-    """Message: call the function and return what it found."""
-
-
-class _Prober:
-    """Finds something out about worlds in a process that is thrown away with them."""
-
-    def __init__(self, function: Callable[[], Any], port: Port) -> None:
-        port.muted = True  # what they print nobody asked for
-        self._function = function
-
-    def handle(self, message: Any) -> object:
-        return self._function() if isinstance(message, _FindOut) else None
-
-    def signal(self, code: int) -> object:
-        raise AssertionError(f"no such signal: {code}")
-
-    def close(self) -> None:
-        pass
-
-
-def _elsewhere(function: Callable[[], Any]) -> Any:
-    """Return what a function finds out about a world, or the problem it had.
-
-    A world may hang or crash, and it is not yet anybody's slot: it must not take the caller with it.
-
-    Raises:
-        UsageError: if the function cannot be pickled.
-    """
-    with Supervisor(PROCESS) as supervisor:
-        seat = supervisor.add_seat(partial(_Prober, function))
-        request = supervisor.ask(seat, sender(_FindOut()), "being measured", MEASURE_SECONDS)
-        supervisor.wait([request])
-    if request.lost:
-        return _Problem(str(request.error).partition("; its Python stack")[0].partition("\n")[0])
-    return request.value if request.error is None else _Problem(f"it raised {request.error!r}")
-
-
 def choose_backend(
-    maker: Callable[[], Any], count: int, cores: int, *, isolate: bool, noun: str = "environment"
+    maker: Callable[[], Any],
+    count: int,
+    cores: int,
+    *,
+    isolate: bool,
+    noun: str = "environment",
+    resets: Sequence[dict[str, Any]] = ({"seed": 0}, {}),
 ) -> Choice:
-    """Choose how to run `count` worlds (or blocks of them) like this one on so many free cores."""
+    """Choose how to run `count` worlds (or blocks of them) like this one on so many free cores.
+
+    `resets` are the arguments of its first resets.
+    """
     everywhere = max(1, min(count, cores))
     if isolate:
         told = "because isolate=True keeps worlds out of the caller"
@@ -205,21 +178,23 @@ def choose_backend(
     if cores == 1:
         return Choice(SERIAL, 1, "serial, because only one core is free")
     try:
-        seen = _elsewhere(partial(probe, maker))
+        seen = run_apart(partial(probe, maker, resets), "being measured", MEASURE_SECONDS)
     except UsageError as error:  # it cannot be pickled
         return Choice(SERIAL, 1, f"serial, because {str(error).partition(';')[0]}")
     if isinstance(seen, float):
-        seen = _Problem(f"it takes {seen:.1f} s to build")
-    if isinstance(seen, _Problem):
-        # What a world raises is the user's to see where it is one of theirs, with the slot and the traceback.
-        told = f"one a free core, because a world could not be measured: {seen.reason}"
-        return Choice(PROCESS, everywhere, f"process with {everywhere} workers, {told}")
+        seen = Problem(f"it takes {seen:.1f} s to build", lost=False)
+    if isinstance(seen, Problem):
+        # What a world raises is the user's to see where it is one of theirs, with the slot and the traceback. But one that
+        # ended the process in which it was measured would end the caller's too.
+        kept_out = "and isolate=True, which keeps it out of the caller, " if seen.lost else ""
+        told = f"one a free core, {kept_out}because a world could not be measured: {seen.reason}"
+        return Choice(PROCESS, everywhere, f"process with {everywhere} workers, {told}", isolate=seen.lost)
     return _compare(seen, count, cores)
 
 
 def _compare(seen: Probe, count: int, cores: int) -> Choice:
     step = seen.step.seconds
-    told = f"a step takes {step * 1e6:.3g} µs"
+    told = f"a step took {duration(step)} when it was measured"
     if seen.step.busy < 0.5 and step > 1e-3:
         workers = min(count, MOST_WAITING_WORKERS)
         return Choice(THREAD, workers, f"thread with {workers} workers, because {told}, most of it waiting")
@@ -232,12 +207,12 @@ def _compare(seen: Probe, count: int, cores: int) -> Choice:
             best, best_seconds = workers, seconds
     gain = serial / best_seconds
     if best == 1 or gain < LEAST_GAIN:
-        return Choice(SERIAL, 1, f"serial, because {told} and handing {count} of them to workers would take longer")
+        return Choice(SERIAL, 1, f"serial, because {told}, and handing {count} of them to workers would take longer")
     relief = min(int(RELIEF_SECONDS / step), count // best - 1)
     return Choice(
         PROCESS,
         best,
-        f"process with {best} workers, the caller being one, because {told} and {count} of them should be "
-        f"{gain:.1f} times faster on {best} cores",
+        f"process with {best} workers, the caller being one, because {told}: if {best} cores stay free, {count} of them "
+        f"are {gain:.1f} times faster there",
         relief,
     )

@@ -10,7 +10,8 @@ from stretto.core import NextEpisode
 from stretto.envs import messages
 from stretto.envs.arguments import slots_of
 from stretto.envs.engine import Engine
-from stretto.envs.slots import Statistics, TaskSource
+from stretto.envs.slots import Statistics
+from stretto.envs.tasks import Tasks
 from stretto.errors import UsageError
 from stretto.spaces import Array
 
@@ -80,7 +81,7 @@ class WorldCalls:
         self._engine.check_apart("map()")
         return self._engine.ask_all(messages.MapWorlds(function), "running a mapped function")
 
-    def set_tasks(self, tasks: TaskSource | Sequence[Any]) -> None:
+    def set_tasks(self, tasks: Tasks) -> None:
         """Use another source of tasks for all episodes that begin from now on, in every slot alike."""
         self._engine.set_tasks(tasks)
 

@@ -18,7 +18,8 @@ from stretto.envs.arrays import STEP_ALL, Buffers, as_actions, step_one
 from stretto.envs.infos import InfoJoin, entries, merge
 from stretto.envs.messages import Extras
 from stretto.envs.recovery import Recovery
-from stretto.envs.slots import Options, Seeds, SlotState, TaskSource
+from stretto.envs.slots import Options, Seeds, SlotState
+from stretto.envs.tasks import Tasks
 from stretto.errors import ClosedError, ResetNeeded, UsageError
 from stretto.spaces import Array
 from stretto.workers.requests import Request, answers_to, sender, signaller
@@ -299,7 +300,7 @@ class Engine:
             self.supervisor.tell(lambda seat: change.of(seat.factory.slots), f"setting {name!r}", self._limits.step)
             self.state.history.changed(change)
 
-    def set_tasks(self, tasks: TaskSource | Sequence[Any]) -> None:
+    def set_tasks(self, tasks: Tasks) -> None:
         """Use another source of tasks for all episodes that begin from now on."""
         with self.alone:
             self.check_idle()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -37,7 +37,8 @@ from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.observation_mode import ObservationMode, agree, check_observation_mode
 from stretto.envs.recovery import Limits, Recovery
 from stretto.envs.slot import GroupSettings
-from stretto.envs.slots import SlotState, TaskSource
+from stretto.envs.slots import SlotState
+from stretto.envs.tasks import Tasks, first_resets
 from stretto.envs.vector import VectorEnv
 from stretto.errors import FewerWorkers, InvalidLayout, ResourceError, UsageError, user_stacklevel
 from stretto.missions.makers import FactoryMaker, SpecMaker
@@ -66,7 +67,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     turns: str = SIMULTANEOUS,
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     observation_mode: ObservationMode = "same",
-    tasks: TaskSource | Sequence[Any] | None = None,
+    tasks: Tasks | None = None,
     episode_seeds: bool = False,
     global_rng: str = "auto",
     checks: str = "first",
@@ -172,13 +173,13 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     one_by_one = wrappers or tasks or episode_seeds or observation_mode != "same"
     if vectorized is None and backend == "auto" and not one_by_one:
         worlds, hint = _consider_vectorized(worlds, id_or_factory, env_kwargs, group)
-    chosen = _choose(backend, workers, worlds, budget, isolate)
-    chosen = replace(chosen, reason=worlds.prefix + chosen.reason + hint)
+    chosen = _choose(backend, workers, worlds, budget, isolate, partial(first_resets, tasks, seeded=episode_seeds))
+    chosen = replace(chosen, reason=worlds.prefix + chosen.reason + hint, isolate=isolate or chosen.isolate)
     if transport == "message" and chosen.backend is PROCESS:
         chosen = replace(chosen, backend=MESSAGE_PROCESS)
     timeouts = (None, None, None) if _debugger_attached() else (start_timeout, reset_timeout, step_timeout)
     recovery = Recovery(Limits(*timeouts, on_crash, max_restarts))
-    supervisor, groups, chosen = _start(worlds, chosen, recovery, budget, isolate, native_threads)
+    supervisor, groups, chosen = _start(worlds, chosen, recovery, budget, native_threads)
     try:
         built = agree(groups, [seat.factory.slots.start for seat in supervisor.seats], num_envs, observation_mode)
         state = _state(supervisor, recovery, built, num_envs, replay_limit, group)
@@ -198,7 +199,14 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     return present(engine, built, mode, copy=copy, choice=chosen.reason)
 
 
-def _choose(backend: str, workers: int | None, worlds: Worlds, budget: CpuBudget, isolate: bool) -> Choice:
+def _choose(
+    backend: str,
+    workers: int | None,
+    worlds: Worlds,
+    budget: CpuBudget,
+    isolate: bool,
+    resets: Callable[[], Sequence[dict[str, Any]]],
+) -> Choice:
     count = worlds.count
     if workers is not None and not 1 <= workers <= count:
         raise InvalidLayout(
@@ -206,12 +214,15 @@ def _choose(backend: str, workers: int | None, worlds: Worlds, budget: CpuBudget
             f"pass workers={count} or fewer"
         )
     if backend == "auto":
-        chosen = choose_backend(worlds.sample, count, workers or budget.free, isolate=isolate, noun=worlds.noun)
+        free = workers or budget.free
+        chosen = choose_backend(worlds.sample, count, free, isolate=isolate, noun=worlds.noun, resets=resets())
         if workers is None or chosen.workers == workers:
             return chosen
         if chosen.backend is SERIAL and workers == 1:
             return chosen
-        return Choice(PROCESS, workers, f"process with {workers} workers, because that many were asked for")
+        told = f"; {chosen.reason}" if chosen.isolate else ""
+        reason = f"process with {workers} workers, because that many were asked for{told}"
+        return Choice(PROCESS, workers, reason, isolate=chosen.isolate)
     row = backend_named(backend)
     if isolate and not row.killable:
         raise UsageError(f"isolate=True needs another process, got backend={backend!r}; use 'process' or 'auto'")
@@ -231,7 +242,6 @@ def _start(
     chosen: Choice,
     recovery: Recovery,
     budget: CpuBudget,
-    isolate: bool,
     native_threads: int,
 ) -> tuple[Supervisor, list[Built], Choice]:
     """Start the workers; with fewer than chosen if the machine does not allow as many."""
@@ -249,7 +259,7 @@ def _start(
         try:
             shares = worlds.shares(workers, chosen.relief)
             for index, share in enumerate(shares):
-                works_here = index == len(shares) - 1 and chosen.backend.caller_works and not isolate
+                works_here = index == len(shares) - 1 and chosen.backend.caller_works and not chosen.isolate
                 supervisor.add_seat(share, inline=works_here, capacity=2 * len(share.slots) + 64)
             for seat in sorted(supervisor.seats, key=lambda seat: seat.inline):  # others build while the caller does
                 supervisor.start(seat)
@@ -257,7 +267,7 @@ def _start(
             if workers != chosen.workers:
                 reason = f"{chosen.backend} with {workers} workers, because {chosen.workers} cannot be had: {lack}"
                 warnings.warn(FewerWorkers(reason), stacklevel=user_stacklevel())
-                chosen = Choice(chosen.backend, workers, reason)
+                chosen = replace(chosen, workers=workers, reason=reason, relief=0)
             return supervisor, built, chosen
         except ResourceError as error:
             started = sum(seat.worker is not None for seat in supervisor.seats)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +16,10 @@ from stretto.core import NextEpisode
 from stretto.envs.arrays import Buffers
 from stretto.envs.history import History
 from stretto.envs.messages import Extras, ResetSlot, Restored, SlotPlan
+from stretto.envs.tasks import Tasks, TaskSource, task_of, task_source
 from stretto.errors import Place, SlotTruncated, user_stacklevel
 from stretto.seeding import SeedTree
 from stretto.spaces import Array, SpaceLayout
-
-TaskSource = Callable[[int, int, np.random.Generator], Any]
-"""`(slot, episode, stream) -> task`: a function of these alone, so that it does not matter who asks when."""
 
 Seeds = Sequence[int | None]
 """The seeds of a reset, one for each slot."""
@@ -165,13 +163,9 @@ class SlotState:
             plans.append(how)
         return plans
 
-    def set_tasks(self, source: TaskSource | Sequence[Any] | None) -> None:
+    def set_tasks(self, tasks: Tasks | None) -> None:
         """Use another source from now on; episodes that have begun keep their task."""
-        if source is None or callable(source):
-            self._tasks = source
-        else:
-            choices = list(source)
-            self._tasks = lambda slot, episode, stream: choices[stream.integers(len(choices))]
+        self._tasks = None if tasks is None else task_source(tasks)
         for slot, given in enumerate(self._given):
             self._given[slot] = {e: task for e, task in given.items() if e <= self.counters.episodes[slot]}
 
@@ -187,7 +181,7 @@ class SlotState:
             assert self._tasks is not None
             seed = self.slot_seeds[slot]
             tree = SeedTree(self.entropy).child("slot", slot) if seed is None else SeedTree(seed)
-            given[episode] = self._tasks(slot, episode, tree.child("task", episode).generator())
+            given[episode] = task_of(self._tasks, slot, episode, tree)
             for old in [number for number in given if number < episode - 1]:
                 del given[old]
         return given[episode]
