@@ -9,12 +9,15 @@ import gymnasium
 from stretto.adapters.gymnasium import OneAgent
 from stretto.adapters.pettingzoo import ParallelAgents
 from stretto.adapters.turns import TurnAgents
+from stretto.adapters.wrapped import WrappedAgents
 from stretto.core import SEQUENTIAL, SIMULTANEOUS, AgentWorld, TurnWorld
 from stretto.errors import UsageError
 
 
 def as_agents(env: Any, turns: str = SIMULTANEOUS) -> AgentWorld:
     """Return a world as one by agent; `turns` is how a `TurnWorld` is played."""
+    if isinstance(env, WrappedAgents):
+        return env
     if isinstance(env, TurnWorld):
         return TurnAgents(env, sequential=turns == SEQUENTIAL)
     if turns == SEQUENTIAL:

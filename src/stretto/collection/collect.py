@@ -1,0 +1,123 @@
+"""collect: rollouts of a policy in a world, by index, the same set however wide it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from stretto.adapters.agents import as_agents
+from stretto.adapters.wrapped import give_tasks, limit_steps
+from stretto.budget import CpuBudget
+from stretto.collection.collector import Collector, Trials
+from stretto.collection.look import plans_for
+from stretto.collection.rollouts import Rollout, Rollouts
+from stretto.collection.tasks import task_source
+from stretto.collection.worlds import BlockWorlds
+from stretto.core import SIMULTANEOUS, AgentId, WorldSpec
+from stretto.envs.make import make_vec
+from stretto.envs.multiagent import MultiAgentVectorEnv
+from stretto.envs.vector import VectorEnv
+from stretto.errors import UsageError
+from stretto.policies.spec import PolicySpec
+from stretto.policies.strategies import make_runner
+
+ACT_ROWS = 32
+"""How many rows a call of a policy that batches has for each agent. It decides last bits, so it is part of the plan."""
+
+MOST_ENVS = 64
+
+
+def collect(  # noqa: PLR0913  every choice has a name and a default here
+    world: Any,
+    policy: Any,
+    num_rollouts: int,
+    *,
+    tasks: Any = None,
+    episodes_per_task: int = 1,
+    seed: int = 0,
+    max_steps: int | None = None,
+    turns: str = SIMULTANEOUS,
+    act_rows: int = ACT_ROWS,
+    strategy: str = "batched",
+    num_envs: int | None = None,
+    budget: CpuBudget | None = None,
+    on_rollout: Callable[[Rollout], None] = lambda _: None,
+    **make_options: Any,
+) -> Rollouts:
+    """Play trials with a policy and return their rollouts: `num_rollouts`, never more or fewer.
+
+    Rollout number *i* has its own task, seed and random streams, which follow from `seed` and *i*. The set is the same, bit
+    by bit, for every backend, number of environments and workers, and after workers died.
+
+    Args:
+        world: whatever `make_vec` takes, or a vector environment, which is left open.
+        policy: whatever `evaluate` takes; or a mapping from agents to policies.
+        num_rollouts: how many.
+        tasks: a list to draw from, a function `(index, stream)`, or a `Curriculum`. A task reaches the world as
+            `options={"task": task}` of its reset, and through its `reset_task` or `set_task` if it has one of them.
+        episodes_per_task: how many episodes of one task follow each other in a rollout, through which agents keep their
+            memory.
+        seed: of everything random.
+        max_steps: the most steps of an episode.
+        turns: how a `TurnWorld` is played.
+        act_rows: how many rows a call of a policy that batches has for each agent. Another number may change last bits.
+        strategy: where agents choose their actions; this never changes a result.
+        num_envs: how many environments are played at once.
+        budget: the cores to draw on.
+        on_rollout: hears of every rollout, in the order in which they end.
+        make_options: as of `make_vec`: `backend`, `workers`, `isolate`, `env_kwargs`, `wrappers` and so on.
+    """
+    if num_rollouts < 1 or episodes_per_task < 1 or act_rows < 1:
+        raise UsageError(
+            f"num_rollouts, episodes_per_task and act_rows must be at least 1, got {num_rollouts}, {episodes_per_task} "
+            f"and {act_rows}"
+        )
+    trials = Trials(seed, task_source(tasks), episodes_per_task)
+    if isinstance(world, (VectorEnv, MultiAgentVectorEnv)):
+        if make_options or max_steps is not None:
+            names = ", ".join([*make_options, *(["max_steps"] if max_steps is not None else [])])
+            raise UsageError(f"a vector environment is used as it is, got {names} beside it; pass these to make_vec")
+        return _collect(BlockWorlds(world), policy, num_rollouts, trials, seed, act_rows, strategy, on_rollout)
+    count = min(num_rollouts, MOST_ENVS) if num_envs is None else num_envs
+    agents = partial(as_agents, turns=turns)
+    inner = [*make_options.pop("wrappers", ()), partial(give_tasks, as_agents=agents)]
+    if max_steps is not None:
+        inner.append(partial(limit_steps, as_agents=agents, max_steps=max_steps))
+    envs = make_vec(world, count, wrappers=inner, turns=turns, copy=False, budget=budget, **make_options)
+    with envs:
+        return _collect(BlockWorlds(envs), policy, num_rollouts, trials, seed, act_rows, strategy, on_rollout)
+
+
+def _collect(  # noqa: PLR0913, PLR0917
+    worlds: BlockWorlds,
+    policy: Any,
+    count: int,
+    trials: Trials,
+    seed: int,
+    act_rows: int,
+    strategy: str,
+    on_rollout: Callable[[Rollout], None],
+) -> Rollouts:
+    specs, followed = policies_of(policy, worlds.spec)
+    runner = make_runner(plans_for(specs, worlds.spec, act_rows, seed), worlds.spec, [strategy] * len(specs), 1)
+    found = []
+    try:
+        for rollout in Collector(worlds, runner, followed).rollouts(count, trials):
+            found.append(rollout)
+            on_rollout(rollout)
+    finally:
+        runner.close()
+    return Rollouts(found)
+
+
+def policies_of(policy: Any, world: WorldSpec) -> tuple[Sequence[PolicySpec], Mapping[AgentId, int]]:
+    """Return the policies that a user means, and which of them each agent follows, by its number."""
+    if not isinstance(policy, Mapping):
+        return [PolicySpec.of(policy)], dict.fromkeys(world.agents, 0)
+    if missing := [agent for agent in world.agents if agent not in policy]:
+        raise UsageError(
+            f"every agent must follow a policy, got none for {', '.join(missing)}; add them to the mapping"
+        )
+    texts = list(dict.fromkeys(policy[agent] for agent in world.agents))
+    return [PolicySpec.of(one) for one in texts], {agent: texts.index(policy[agent]) for agent in world.agents}

@@ -1,0 +1,101 @@
+"""stretto.collect as its users call it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import stretto
+from stretto.collection.collect import collect
+from stretto.errors import UsageError
+from tests.worlds import CountTo, Crowd, Drift, TaskWorld, Timetable, World, makes
+
+
+class SetTask(World):
+    """Is given its task by a method, before it is reset; an episode lasts as many steps as it says."""
+
+    task = 0
+
+    def set_task(self, task):
+        self.task = task
+
+    def see(self):
+        return np.array([self.steps, self.task], np.float64)
+
+    def move(self, action):
+        return self.see(), 0.0, self.steps >= self.task, False, {}
+
+
+class ResetTask(SetTask):
+    set_task = None  # type: ignore[assignment]
+
+    def reset_task(self, task):
+        self.task = task
+
+
+@pytest.mark.parametrize("world", [SetTask, ResetTask])
+def test_a_world_is_given_its_task_by_the_method_that_it_has(world):
+    found = collect(world, "random", 6, tasks=lambda index, stream: index + 1, num_envs=2, backend="serial")
+    assert found.lengths.tolist() == [1, 2, 3, 4, 5, 6]
+    assert [set(one.observations[:, 1]) for one in found] == [{float(index + 1)} for index in range(6)]
+
+
+def test_tasks_of_a_list_are_drawn_by_each_rollout_for_itself():
+    tasks = [{"goal": 3}, {"goal": 4}, {"goal": 5}]
+    few, many = (collect(TaskWorld3, "random", count, tasks=tasks, backend="serial") for count in (8, 20))
+    assert many.tasks[:8] == few.tasks
+    assert all(task in tasks for task in many.tasks)
+    assert len({task["goal"] for task in many.tasks}) == 3
+
+
+class TaskWorld3(TaskWorld):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed, options={"task": options["task"]["goal"]})
+
+
+@pytest.mark.parametrize("world", [makes(CountTo, 100), Crowd, makes(Timetable, "abc abc abc abc")])
+def test_episodes_end_after_max_steps_and_are_truncated_then(world):
+    found = collect(world, "random", 3, max_steps=2, num_envs=2, backend="serial")
+    assert found.lengths.tolist() == [2, 2, 2]
+    for rollout in found:
+        for one in rollout.agents.values():
+            assert one.truncated.sum() + one.terminated.sum() == 1
+
+
+def test_agents_can_follow_different_policies():
+    wanted = collect(Crowd, "random", 4, num_envs=2, backend="serial")
+    policies = {"lion_0": "random", "lion_1": "noop", "mouse_0": "random", "mouse_1": "random"}
+    found = collect(Crowd, policies, 4, num_envs=2, backend="serial")
+    for one, other in zip(found, wanted, strict=True):
+        assert np.array_equal(one.agents["lion_0"].actions, other.agents["lion_0"].actions)
+    assert not np.concatenate([one.agents["lion_1"].actions for one in found]).any()
+    with pytest.raises(UsageError, match="got none for mouse_0, lion_1, mouse_1; add them"):
+        collect(Crowd, {"lion_0": "random"}, 1, backend="serial")
+
+
+def test_a_vector_environment_is_used_as_it_is_and_left_open():
+    with stretto.make_vec(makes(Drift, 5), 3, backend="serial") as envs:
+        found = collect(envs, "random", 7)
+        again = collect(envs, "random", 7)
+        with pytest.raises(UsageError, match="used as it is, got workers, max_steps beside it"):
+            collect(envs, "random", 7, workers=2, max_steps=3)
+    assert found.digest() == again.digest() == collect(makes(Drift, 5), "random", 7, backend="serial").digest()
+
+
+def test_numbers_that_make_no_sense_are_refused():
+    with pytest.raises(UsageError, match="must be at least 1, got 0, 1 and 32"):
+        collect(Drift, "random", 0)
+    with pytest.raises(UsageError, match="tasks must be a list, a function"):
+        collect(Drift, "random", 1, tasks=7)
+    with pytest.raises(UsageError, match="a list of tasks must have one or more"):
+        collect(Drift, "random", 1, tasks=[])
+
+
+def draws_globally(observation):
+    return int(np.random.randint(4))
+
+
+def test_a_policy_that_draws_from_global_generators_gives_the_same_set_at_any_width():
+    one, many = (collect(makes(Drift, 5), draws_globally, 8, num_envs=n, backend="serial") for n in (1, 5))
+    assert one.digest() == many.digest()
+    assert len({rollout.actions.tobytes() for rollout in one}) > 1
