@@ -14,6 +14,8 @@ from gymnasium import spaces
 AgentId = str
 Action = Any
 Observation = Any
+WorldStatistics = Mapping[str, float | Mapping[AgentId, float]]
+"""Numbers that describe an episode, by name: of the world, or of each agent."""
 
 
 @dataclass(slots=True)
@@ -36,7 +38,7 @@ class TurnWorld(Protocol):
     A turn is `begin_turn`, then for each agent in the order of `agents`, if it `can_act`, `observe` and `act`, and then
     `end_turn`. Whether all observe before the first acts is up to whoever runs it (see `AgentWorld`). For one seed,
     everything is a function of the actions. A game may also offer `statistics()`: numbers that describe the episode so
-    far.
+    far, by name, or by name and agent; and `save_replay(path)`, which writes the episode to a file of its own kind.
     """
 
     possible_agents: Sequence[AgentId]
@@ -134,8 +136,11 @@ class AgentWorld(Protocol):
     def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
         """Let those act who can: each must have an action. Actions of others are ignored."""
 
-    def statistics(self) -> dict[str, float]:
+    def statistics(self) -> WorldStatistics:
         """Return the numbers by which the world describes its episode, if it has any."""
+
+    def save_replay(self, path: str) -> str | None:
+        """Let the world write its episode to a file of its own kind; return which, or `None` if it does not do that."""
 
     def render(self) -> Any:
         """Return what the world's own `render` returns."""
@@ -162,7 +167,7 @@ class AgentWorlds(Protocol):
     def step(self, actions: Mapping[int, Mapping[AgentId, Action]]) -> Mapping[int, Outcome | BaseException]:
         """Let those act, in some slots, who can."""
 
-    def statistics(self, slot: int) -> dict[str, float]:
+    def statistics(self, slot: int) -> WorldStatistics:
         """Return the numbers by which a slot's world describes its episode, if it has any."""
 
     def render(self, slot: int) -> Any:

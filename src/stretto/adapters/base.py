@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from gymnasium import spaces
 
-from stretto.core import Action, AgentId, WorldSpec
+from stretto.core import Action, AgentId, WorldSpec, WorldStatistics
 from stretto.errors import InvalidOutput, Place, UsageError
 
 __calls_user_code__ = True
@@ -61,15 +61,29 @@ class NativeWorld:
             dict(getattr(self._inside, "facts", None) or {}),
         )
 
-    def statistics(self) -> dict[str, float]:
+    def statistics(self) -> WorldStatistics:
         offered = getattr(self._inside, "statistics", None)
-        return {str(name): float(value) for name, value in offered().items()} if callable(offered) else {}
+        return plain_statistics(offered()) if callable(offered) else {}
+
+    def save_replay(self, path: str) -> str | None:
+        save = getattr(self._inside, "save_replay", None)
+        return str(save(path) or path) if callable(save) else None
 
     def render(self) -> Any:
         return self.native.render()
 
     def close(self) -> None:
         self.native.close()
+
+
+def plain_statistics(offered: Mapping[str, Any]) -> WorldStatistics:
+    """Return what a world's `statistics()` gave as plain numbers, by name, or by name and agent."""
+    return {
+        str(name): {str(agent): float(one) for agent, one in value.items()}
+        if isinstance(value, Mapping)
+        else float(value)
+        for name, value in offered.items()
+    }
 
 
 def actions_of(acting: Iterable[AgentId], actions: Mapping[AgentId, Action]) -> dict[AgentId, Action]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from stretto.core import Action, AgentId, AgentWorld, NextEpisode, Outcome, WorldSpec
+from stretto.core import Action, AgentId, AgentWorld, NextEpisode, Outcome, WorldSpec, WorldStatistics
 from stretto.seeding import PrivateGenerators, SeedTree
 
 __calls_user_code__ = True
@@ -67,8 +67,12 @@ class LocalWorlds:
                 outcomes[slot] = error
         return outcomes
 
-    def statistics(self, slot: int) -> dict[str, float]:
+    def statistics(self, slot: int) -> WorldStatistics:
         return self._guarded(slot, self._worlds[slot].statistics)
+
+    def save_replay(self, slot: int, path: str) -> str | None:
+        """Let a slot's world write its episode to a file of its own kind; return which, if it does that."""
+        return self._guarded(slot, lambda: self._worlds[slot].save_replay(path))
 
     def render(self, slot: int) -> Any:
         return self._guarded(slot, self._worlds[slot].render)

@@ -49,6 +49,7 @@ class Asked:
     episodes: int = 10
     steps: int | None = None
     seed: int = 0
+    episode_seeds: list[int] | None = None
     only: list[int] | None = None
     action_timeout_ms: float | None = None
     overage_ms: float = 0.0
@@ -120,7 +121,9 @@ class Asked:
     def plan(self, missions: Sequence[Mission], specs: Sequence[PolicySpec]) -> Plan:
         """Return the plan that `evaluate` will play."""
         entries, episodes = entries_of(specs, mix=self.mix), self.arguments()["episodes"]
-        return Plan(tuple(missions), entries, episodes, self.seed, self.steps, self.turns, self.native_threads)
+        seeds = None if self.episode_seeds is None else tuple(self.episode_seeds)
+        how = episodes, self.seed, self.steps, self.turns, self.native_threads, seeds
+        return Plan(tuple(missions), entries, *how)
 
     def arguments(self) -> dict[str, Any]:
         """Return what `evaluate` is given besides missions and policies."""
@@ -140,6 +143,7 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     episodes: options.Episodes = 10,
     steps: options.Steps = None,
     seed: options.Seed = 0,
+    episode_seeds: options.EpisodeSeeds = None,
     only: options.Only = None,
     jobs: options.Jobs = None,
     parallel_policy: options.ParallelPolicy = False,
@@ -156,6 +160,7 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     out: options.Out = None,
     resume: options.Resume = None,
     video: options.Video = 0,
+    replays: options.Replays = False,
     trace: options.Trace = None,
     allow_import: options.AllowImport = False,
     quiet: options.Quiet = False,
@@ -174,6 +179,7 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
         "strategy": strategy,
         "out": folder,
         "resume": resume is not None,
+        "replays": replays,
         "trace": {None: False, "": True}.get(trace, trace),
         "command": shlex.join(["stretto", *context.obj]) if context.obj else None,
     }
@@ -192,6 +198,13 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
 
 def _asked(context: typer.Context, values: Mapping[str, Any]) -> Asked:
     """Return what the values of options ask for; with `--resume` alone, what was asked for in that folder."""
+    if values["episode_seeds"] is not None:
+        seeds = options.read_seeds(values["episode_seeds"])
+        if _is_given(context, "episodes") and values["episodes"] != len(seeds):
+            raise UsageError(
+                f"--episode-seeds has {len(seeds)} episodes, got --episodes {values['episodes']}; leave it out"
+            )
+        values = {**values, "episode_seeds": seeds, "episodes": len(seeds)}
     asked = Asked.of(values)
     if values["resume"] is not None and not values["mission"] and not values["policy"]:
         now = {one.name: getattr(asked, one.name) for one in fields(Asked) if _is_given(context, one.name)}

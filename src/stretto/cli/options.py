@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 from typer import BadParameter, Option
 
 from stretto.core import TURNS
+from stretto.errors import UsageError
 from stretto.policies.spec import STRATEGIES
 
 T = TypeVar("T")
@@ -47,6 +48,23 @@ def whole(*names: str, help: str, **more: Any) -> Any:  # noqa: A002  as Typer c
 def number(*names: str, help: str, metavar: str = "NUMBER") -> Any:  # noqa: A002  as Typer calls it
     """Return an option whose value is a number."""
     return Option(*names, parser=_reader(float, "a number"), metavar=metavar, help=help)
+
+
+def read_seeds(text: str) -> list[int]:
+    """Return the seeds that stand in a text, or in the file that it names."""
+    words = text.split(",")
+    if not all(word.strip().isdecimal() for word in words):
+        try:
+            words = Path(text).read_text().split()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"--episode-seeds must be numbers or a readable file, got {text!r} ({error}); write 7,8,9 or a file's path"
+            ) from None
+    strange = [word for word in words if not word.strip().isdecimal()]
+    if strange or not words:
+        told = f"{strange[0]!r}" if strange else "none"
+        raise UsageError(f"--episode-seeds must be whole numbers of at least 0, one a line, got {told} in {text}")
+    return [int(word) for word in words]
 
 
 def _jobs(text: str) -> int | None:
@@ -87,6 +105,14 @@ Turns = Annotated[
 Episodes = Annotated[int, whole("-e", "--episodes", help="Episodes of each mission.")]
 Steps = Annotated[int | None, whole("-s", "--steps", help="The most steps of an episode.")]
 Seed = Annotated[int, whole("--seed", help="The seed of everything random.")]
+EpisodeSeeds = Annotated[
+    str | None,
+    Option(
+        "--episode-seeds",
+        metavar="FILE|N,N,...",
+        help="Play these seeds, one an episode: numbers, or a file with one in each line.",
+    ),
+]
 Only = Annotated[list[int] | None, whole("--only", help="Play just this episode; can be repeated.")]
 Jobs = Annotated[
     int | None,
@@ -134,6 +160,9 @@ Output = Annotated[Format, Option("--format", help="How results are printed.")]
 Out = Annotated[Path | None, Option("--out", metavar="DIR", help="A new folder for records, summary and report.")]
 Resume = Annotated[Path | None, Option("--resume", metavar="DIR", help="Go on with what was begun in this folder.")]
 Video = Annotated[int, whole("--video", help="Film the first so many episodes, into the folder.", show_default=False)]
+Replays = Annotated[
+    bool, Option("--replays", help="Let worlds that can write their episodes to files of their own, into the folder.")
+]
 Trace = Annotated[
     str | None,
     Option(

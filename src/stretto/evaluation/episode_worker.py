@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from stretto import trace
@@ -18,6 +20,7 @@ from stretto.core import AgentWorld
 from stretto.errors import Place, PolicyFailed
 from stretto.evaluation.episodes import Played, failure_of, play_to_end
 from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task, batch_rows
+from stretto.evaluation.records import episode_file_name
 from stretto.evaluation.rendering import why_unseen
 from stretto.evaluation.tracing import TracedService, traced_runner, traced_world
 from stretto.policies.actors import PolicyPlan
@@ -262,6 +265,7 @@ class EpisodeService:
             limit_seconds=limits.end_seconds,
             keep_digests=self._settings.keep_digests,
             on_step=self._port.beat,
+            save_replay=partial(self._save_replay, worlds, task),
         )
         played = [found[number] for number in task.episodes]
         for one in played:
@@ -269,6 +273,16 @@ class EpisodeService:
         if any(one.failure is not None for one in played):
             self._forget_worlds(task.mission)  # nobody knows what state they are in
         return played
+
+    def _save_replay(self, worlds: LocalWorlds, task: Task, slot: int, episode: int) -> str | None:
+        """Let a world write what its episode was, if that is wanted; return the file's path in the run's folder."""
+        if self._settings.replays is None:
+            return None
+        folder = Path(self._settings.replays)
+        folder.mkdir(parents=True, exist_ok=True)
+        mission, label = self._plan.missions[task.mission].name, self._plan.entries[task.entry].label
+        written = worlds.save_replay(slot, str(folder / episode_file_name(mission, label, episode)))
+        return None if written is None else os.path.relpath(written, folder.parent)
 
     def _how_chosen(self, task: Task, runner: Runner) -> str:
         """Say where agents chose their actions."""

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from stretto.core import AgentId, AgentWorlds, Outcome
+from stretto.core import AgentId, AgentWorlds, Outcome, WorldStatistics
 from stretto.errors import PolicyFailed, PolicyLost, StrettoError, WorkerDied, WorldFailed, WorldHung, users_traceback
 from stretto.evaluation.records import EpisodeFailure
 from stretto.rollout import Fault, SlotStep
 
 _LOST = (PolicyLost, WorkerDied, WorldHung)
+_NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
 
 
 @dataclass(slots=True)
@@ -28,7 +29,8 @@ class Played:
 
     steps: int = 0
     rewards: dict[AgentId, float] = field(default_factory=dict)
-    statistics: dict[str, float] = field(default_factory=dict)
+    statistics: WorldStatistics = field(default_factory=dict)
+    replay: str | None = None
     overdue: dict[AgentId, int] = field(default_factory=dict)
     world_seconds: float = 0.0
     policy_seconds: float = 0.0
@@ -44,6 +46,7 @@ class _Tally:
     def __init__(self, keep_digests: bool, names: Sequence[str]) -> None:
         self.played, self._keeps_digests, self._names = Played(), keep_digests, names
         self._seen: dict[AgentId, int] = {}
+        self._infos: dict[AgentId, dict[str, Any]] = {}  # the last one of each agent
 
     def add(self, step: SlotStep, limit_seconds: float | None) -> None:
         played, outcome = self.played, step.outcome
@@ -60,9 +63,14 @@ class _Tally:
                 played.rewards = dict.fromkeys(outcome.acting, 0.0)
             for agent, reward in outcome.rewards.items():
                 played.rewards[agent] = played.rewards.get(agent, 0.0) + reward
+            self._infos.update(outcome.infos)
             if self._keeps_digests:
                 self._add_digests(step, outcome)
         played.drawn |= step.drawn
+
+    def describe(self, offered: WorldStatistics) -> None:
+        """Keep the statistics that a world offers, or, if it offers none, the numbers in the last infos of its agents."""
+        self.played.statistics = offered or _numbers(self._infos)
 
     def _add_digests(self, step: SlotStep, outcome: Outcome) -> None:
         if step.actions:
@@ -83,11 +91,13 @@ def play_to_end(
     limit_seconds: float | None = None,
     keep_digests: bool = False,
     on_step: Callable[[], None] = lambda: None,
+    save_replay: Callable[[int, int], str | None] = lambda slot, episode: None,
 ) -> dict[int, Played]:
     """Play a rollout to its end; return what each episode gave, by its number. `names` are those of the policies.
 
     With `keep_digests` there are digests of every step. `on_step` is called after each step of all. `limit_seconds` is how
-    long a policy may take before its process is ended.
+    long a policy may take before its process is ended. `save_replay(slot, episode)` is called where an episode is over, and
+    returns the file that its world has written, if any.
     """
     tallies: dict[int, _Tally] = {}
     for together in steps:
@@ -96,11 +106,22 @@ def play_to_end(
             tally.add(step, limit_seconds)
             if step.over and step.fault is None:
                 try:
-                    tally.played.statistics = worlds.statistics(step.slot)
+                    tally.describe(worlds.statistics(step.slot))
+                    tally.played.replay = save_replay(step.slot, step.plan.episode)
                 except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a world raises is its result
                     tally.played.failure = _failure(Fault(error, "world"), step.steps, None, names)
         on_step()
     return {episode: tally.played for episode, tally in tallies.items()}
+
+
+def _numbers(infos: Mapping[AgentId, Mapping[str, Any]]) -> WorldStatistics:
+    """Return the numbers in infos: by name, and, where there are several agents, by agent."""
+    found: dict[str, dict[AgentId, float]] = {}
+    for agent, info in infos.items():
+        for name, value in info.items():
+            if isinstance(value, _NUMBERS):
+                found.setdefault(str(name), {})[agent] = float(value)
+    return found if len(infos) > 1 else {name: value for name, each in found.items() for value in each.values()}
 
 
 # ---- why there is no result ----

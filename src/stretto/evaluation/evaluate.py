@@ -38,6 +38,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     episodes: int = 10,
     steps: int | None = None,
     seed: int = 0,
+    episode_seeds: Sequence[int] | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     cogs: int | None = None,
     variants: Sequence[str] = (),
@@ -60,6 +61,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     budget: CpuBudget | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    replays: bool = False,
     trace: str | Path | bool = False,
     command: str | None = None,
     on_begin: Callable[[], None] = lambda: None,
@@ -74,6 +76,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         episodes: how many of each mission.
         steps: the most steps of an episode; by default the mission's own limit.
         seed: of everything random.
+        episode_seeds: one seed for each episode, in place of those that follow from `seed`; there are as many episodes.
         env_kwargs: passed to whatever makes the worlds.
         cogs, map_seed: two of these that our games take: how many agents there are, and which map it is.
         variants: names of changes that a game knows, or that a function with a parameter `variants` is given.
@@ -100,6 +103,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         budget: the cores to use; by default those of this process.
         out: a folder for the records, as they come, and for the report at the end.
         resume: go on with what was begun in that folder.
+        replays: let worlds that have `save_replay(path)` write their episodes into the folder's `replays`.
         trace: a file for the spans of all processes, to be opened in Perfetto; `True`: trace.json in the folder of `out`.
         command: the command line that asked for this, for the report to show.
         on_begin: is called when all is well and nothing is played yet.
@@ -109,7 +113,8 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         EvaluationInterrupted: at Ctrl-C, with the report of what is finished.
     """
     _check_where(strategy, jobs)
-    settings = PlaySettings(strategy, _limits(action_timeout_ms, overage_ms, hang_seconds))
+    limits = _limits(action_timeout_ms, overage_ms, hang_seconds)
+    settings = PlaySettings(strategy, limits, replays=_replay_folder(out) if replays else None)
     if device is not None:
         check_device(device)
     path = trace_path(trace, out)
@@ -119,11 +124,13 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     ]
     found = find_missions(missions, env_kwargs=env_kwargs, variants=variants, cogs=cogs, map_seed=map_seed)
     entries = entries_of(several, mix=mix)
-    plan = Plan(tuple(found), entries, episodes, seed, steps, turns, native_threads)
+    seeds = None if episode_seeds is None else tuple(episode_seeds)
+    episodes = episodes if seeds is None else len(seeds)
+    plan = Plan(tuple(found), entries, episodes, seed, steps, turns, native_threads, seeds)
     references = None if normalize is None else references_of(normalize, [entry.label for entry in entries])
     cores = budget or default_budget()
     free = _jobs_within(cores, jobs, native_threads)
-    chosen = set(range(episodes)) if only is None else {int(one) for one in only}
+    chosen = _chosen(only, plan)
     execution = _Execution(settings, _jobs_elsewhere(plan, settings, free), parallel_policy, reverse)
     lease = cores.lease(max(1, free) * native_threads)
     times = {"action_timeout_ms": action_timeout_ms, "overage_ms": overage_ms, "hang_seconds": hang_seconds}
@@ -157,6 +164,20 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
             report.save(journal.folder)
             journal.finish()
     return report
+
+
+def _chosen(only: Iterable[int] | None, plan: Plan) -> set[int]:
+    """Return the episodes to be played."""
+    chosen = set(range(plan.episodes)) if only is None else {int(one) for one in only}
+    if plan.episode_seeds is not None and max(chosen, default=0) >= plan.episodes:
+        raise UsageError(f"each episode needs one of episode_seeds, got {plan.episodes} and episode {max(chosen)}")
+    return chosen
+
+
+def _replay_folder(out: str | Path | None) -> str:
+    if out is None:
+        raise UsageError("replays are written into a folder, got none; pass one as out, or --out DIR")
+    return str(Path(out).resolve() / "replays")
 
 
 def _check_where(strategy: str, jobs: int | None) -> None:
@@ -296,6 +317,7 @@ def about(plan: Plan) -> dict[str, Any]:
     devices = {spec.name: spec.device for spec in specs if spec.device is not None}
     return {
         **({"devices": devices} if devices else {}),
+        **({} if plan.episode_seeds is None else {"episode_seeds": [int(one) for one in plan.episode_seeds]}),
         **({"turns": plan.turns} if plan.turns != SIMULTANEOUS else {}),
         **({"deterministic": True} if any(spec.deterministic for spec in specs) else {}),
         "missions": [mission.name for mission in plan.missions],

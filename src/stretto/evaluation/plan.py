@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from stretto.core import SIMULTANEOUS, TURNS, AgentId
 from stretto.errors import UsageError
 from stretto.missions.mission import Mission
@@ -44,11 +46,15 @@ def entries_of(policies: Sequence[Any], *, mix: bool) -> tuple[Entry, ...]:
 
 @dataclass(frozen=True, slots=True)
 class PlaySettings:
-    """How a worker computes what a plan says: but for limits of time that strike, this never changes a result."""
+    """How a worker computes what a plan says: but for limits of time that strike, this never changes a result.
+
+    `replays` is the folder in which worlds may write what their episodes were, each in its own way.
+    """
 
     strategy: str = "sequential"
     limits: TimeLimits = _USUAL_LIMITS
     keep_digests: bool = False
+    replays: str | None = None
 
     def strategies(self, entry: Entry) -> list[str]:
         """Return where the agents of each policy choose: as the policy has it, or else as all do."""
@@ -91,6 +97,7 @@ class Plan:
     max_steps: int | None = None
     turns: str = SIMULTANEOUS
     native_threads: int = 1
+    episode_seeds: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         for name, values in (("mission", self.missions), ("policy", self.entries)):
@@ -104,6 +111,8 @@ class Plan:
             )
         if self.seed < 0:
             raise UsageError(f"a seed must be at least 0, got {self.seed}")
+        if self.episode_seeds is not None and (strange := [one for one in self.episode_seeds if not _is_seed(one)]):
+            raise UsageError(f"episode_seeds must be whole numbers of at least 0, got {strange[0]!r}")
         if self.turns not in TURNS:
             raise UsageError(f"turns must be one of {', '.join(TURNS)}, got {self.turns!r}")
         if type(self.native_threads) is not int or self.native_threads < 1:
@@ -157,7 +166,8 @@ class Plan:
             assigned = [assigned[i] for i in tree.child("mix").generator().permutation(len(agents))]
         # Its rows in batches follow from its number, not from the episodes that happen to be played in step with it.
         first_row = episode % _most_in_step(len(agents)) * len(agents)
-        return EpisodePlan(episode, tree.seed(), dict(zip(agents, assigned, strict=True)), first_row)
+        seed = tree.seed() if self.episode_seeds is None else self.episode_seeds[episode]
+        return EpisodePlan(episode, seed, dict(zip(agents, assigned, strict=True)), first_row)
 
     def batches(self, facts: Mapping[tuple[int, int], Facts]) -> dict[str, dict[str, dict[str, Any]]]:
         """Describe, by mission and policy, the batches of those that act for many agents at once."""
@@ -168,6 +178,10 @@ class Plan:
                     about = {"rows": batch_rows(seen, i), "rows_interchangeable": seen.interchangeable[i]}
                     found.setdefault(self.missions[mission].name, {})[spec.name] = about
         return found
+
+
+def _is_seed(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
 
 
 def lockstep(facts: Facts) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stretto.core import AgentId
+from stretto.core import AgentId, WorldStatistics
 from stretto.errors import PolicyLost, WorkerDied, WorldHung
 
 RecordKey = tuple[str, str, int]
@@ -45,7 +45,8 @@ class EpisodeRecord:
     Everything but `timing` is a function of the plan: it does not depend on how the episode was computed. `label` names
     what is compared; `policies` says which policy each agent followed. Rewards are sums over the episode. `overdue`
     counts the steps in which an agent struck its deadline and the mission's default action was taken. In `statistics`,
-    None stands for a number that is not finite, by which games mean what did not happen.
+    None stands for a number that is not finite, by which games mean what did not happen. Of those that a world tells by
+    agent they have the mean, and `agent_statistics` has each by name and agent.
     """
 
     mission: str
@@ -59,6 +60,7 @@ class EpisodeRecord:
     overdue: Mapping[AgentId, int] = field(default_factory=dict)
     failure: EpisodeFailure | None = None
     timing: Mapping[str, Any] = field(default_factory=dict)
+    agent_statistics: Mapping[str, Mapping[AgentId, float | None]] = field(default_factory=dict)
 
     @property
     def key(self) -> RecordKey:
@@ -81,6 +83,26 @@ class EpisodeRecord:
         failure = values["failure"]
         rewards = {agent: math.nan if reward is None else reward for agent, reward in values["rewards"].items()}
         return cls(**{**values, "rewards": rewards, "failure": None if failure is None else EpisodeFailure(**failure)})
+
+
+def episode_file_name(mission: str, label: str, episode: int) -> str:
+    """Return what a file about an episode is called, without its suffix."""
+    name = f"{mission}-{label}-{episode}"
+    return "".join(letter if letter.isalnum() or letter in "-_.+" else "_" for letter in name)
+
+
+def split_statistics(
+    offered: WorldStatistics,
+) -> tuple[dict[str, float | None], dict[str, dict[AgentId, float | None]]]:
+    """Return the statistics of an episode, with the mean of those that are by agent, and these by name and agent."""
+    by_agent = {name: finite(value) for name, value in offered.items() if isinstance(value, Mapping)}
+    plain: dict[str, float | None] = {}
+    for name, value in offered.items():
+        told = (
+            [value] if not isinstance(value, Mapping) else [one for one in by_agent[name].values() if one is not None]
+        )
+        plain[name] = sum(told) / len(told) if told else None
+    return finite(plain), by_agent
 
 
 def finite(numbers: Mapping[str, float | None]) -> dict[str, float | None]:

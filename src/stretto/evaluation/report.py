@@ -24,7 +24,8 @@ from stretto.evaluation.summary import Failed, Summary
 from stretto.evaluation.text_table import headings, lines, text_table
 
 EPISODES, SUMMARY, TABLE, PAGE = "episodes.jsonl", "summary.json", "episodes.csv", "report.html"
-_GROUPS = ("rewards", "policies", "overdue", "statistics", "timing")  # columns of a table, after all others
+_GROUPS = ("rewards", "policies", "overdue", "statistics", "agent_statistics", "timing")
+"""The last columns of a table, by what they are about."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -183,7 +184,10 @@ def _cells(record: EpisodeRecord) -> Iterator[tuple[str, Any]]:
     yield "reward", None if failure else record.reward
     for name in _GROUPS:
         for key, value in sorted(getattr(record, name).items()):
-            yield f"{name}.{key}", value
+            if isinstance(value, Mapping):
+                yield from ((f"{name}.{key}.{agent}", one) for agent, one in sorted(value.items()))
+            else:
+                yield f"{name}.{key}", value
 
 
 def _json(value: Any, indent: int | None = None) -> str:

@@ -25,6 +25,9 @@ def reproduce(plan: Plan, limits: TimeLimits, mission: Mission, entry: Entry, ep
         "mix": len(entry.specs) > 1,
         "turns": plan.turns if plan.turns != SIMULTANEOUS else None,
         "seed": plan.seed,
+        "episode_seeds": None
+        if plan.episode_seeds is None
+        else [int(one) for one in plan.episode_seeds[: episode + 1]],
         "steps": plan.max_steps,
         "action_timeout_ms": _milliseconds(limits.action_seconds),
         "overage_ms": _milliseconds(limits.overage_seconds or None) if limits.action_seconds else None,
@@ -41,7 +44,8 @@ def reproduce(plan: Plan, limits: TimeLimits, mission: Mission, entry: Entry, ep
     for spec in entry.specs:
         words += ["-p", spec.text]
     for name, value in {**given, "only": episode}.items():
-        words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+        text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        words += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
     return shlex.join(words)
 
 

@@ -18,7 +18,7 @@ from stretto.evaluation.episode_worker import (
 )
 from stretto.evaluation.episodes import Played, failure_of, how_lost
 from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task
-from stretto.evaluation.records import EpisodeFailure, EpisodeRecord, finite
+from stretto.evaluation.records import EpisodeFailure, EpisodeRecord, split_statistics
 from stretto.evaluation.reproduce import reproduce
 from stretto.evaluation.statistics import LARGEST
 from stretto.evaluation.task_queue import TaskQueue
@@ -212,6 +212,7 @@ class Scheduler:
             apart = failure.lost and (task.mission, task.entry) not in self._broken
             again = reproduce(plan, self._settings.limits, mission, entry, episode, apart=apart)
             failure = replace(failure, reproduce=again)
+        statistics, by_agent = split_statistics(played.statistics)
         record = EpisodeRecord(
             mission=mission.name,
             label=entry.label,
@@ -220,7 +221,8 @@ class Scheduler:
             steps=played.steps,
             rewards=played.rewards if failure is None else {},
             policies={agent: entry.specs[policy].name for agent, policy in begun.policies.items()},
-            statistics=finite(played.statistics),
+            statistics=statistics,
+            agent_statistics=by_agent,
             overdue=played.overdue,
             failure=failure,
             timing={
@@ -229,6 +231,7 @@ class Scheduler:
                 "policy_seconds": played.policy_seconds,
                 "attempts": self._attempts.get(task, 1),
                 "strategy": played.strategy,
+                **({} if played.replay is None else {"replay": played.replay}),
             },
         )
         self.records[task.mission, task.entry, episode] = record

@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stretto.adapters.turns import TurnAgents
-from stretto.core import Action, AgentId, Observation, TurnWorld
+from stretto.core import Action, AgentId, Observation, TurnWorld, WorldStatistics
 
 try:
     from pettingzoo import ParallelEnv
@@ -72,7 +72,7 @@ class ParallelTurns(ParallelEnv):  # type: ignore[misc]  # PettingZoo publishes 
         outcome = self._world.step(actions)
         return dict(outcome.observations), outcome.rewards, outcome.terminated, outcome.truncated, outcome.infos
 
-    def statistics(self) -> dict[str, float]:
+    def statistics(self) -> WorldStatistics:
         """Return the numbers that the game offers about its episode so far; none if it offers none."""
         return self._world.statistics()
 
