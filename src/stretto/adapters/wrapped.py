@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 from gymnasium.wrappers import TimeLimit
 
-from stretto.core import Action, AgentId, AgentWorld, Outcome, WorldSpec
+from stretto.core import Action, AgentId, AgentWorld, Outcome, WorldSpec, WorldStatistics
 
 __calls_user_code__ = True
 
@@ -40,8 +40,11 @@ class WrappedAgents:
     def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
         return self._world.step(actions)
 
-    def statistics(self) -> dict[str, float]:
+    def statistics(self) -> WorldStatistics:
         return self._world.statistics()
+
+    def save_replay(self, path: str) -> str | None:
+        return self._world.save_replay(path)
 
     def render(self) -> Any:
         return self._world.render()

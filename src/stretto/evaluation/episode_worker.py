@@ -280,8 +280,8 @@ class EpisodeService:
             return None
         folder = Path(self._settings.replays)
         folder.mkdir(parents=True, exist_ok=True)
-        mission, label = self._plan.missions[task.mission].name, self._plan.entries[task.entry].label
-        written = worlds.save_replay(slot, str(folder / episode_file_name(mission, label, episode)))
+        key = self._plan.missions[task.mission].name, self._plan.entries[task.entry].label, episode
+        written = worlds.save_replay(slot, str(folder / episode_file_name(key)))
         return None if written is None else os.path.relpath(written, folder.parent)
 
     def _how_chosen(self, task: Task, runner: Runner) -> str:

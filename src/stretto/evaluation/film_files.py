@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import io
 import tempfile
-import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 
 from stretto.checkpoint import atomic_write
 from stretto.errors import UsageError
-from stretto.evaluation.records import EpisodeRecord, RecordKey
+from stretto.evaluation.records import EpisodeRecord, RecordKey, episode_file_name
 from stretto.evaluation.rendering import Picture
 
 FOLDER = "videos"
@@ -37,10 +36,7 @@ def film_format() -> str:
 
 def film_path(folder: Path, key: RecordKey, suffix: str) -> Path:
     """Return where the film of an episode lies in the folder of an evaluation."""
-    name = "-".join(map(str, key))
-    safe = "".join(letter if letter.isalnum() or letter in "-_.+" else "_" for letter in name)
-    told_apart = "" if safe == name else f"-{zlib.crc32(name.encode()):08x}"  # other names may look the same then
-    return folder / FOLDER / f"{safe}{told_apart}{suffix}"
+    return folder / FOLDER / f"{episode_file_name(key)}{suffix}"
 
 
 def saved_films(folder: Path, records: Iterable[EpisodeRecord]) -> dict[RecordKey, Path]:

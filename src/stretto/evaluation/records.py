@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -85,10 +86,11 @@ class EpisodeRecord:
         return cls(**{**values, "rewards": rewards, "failure": None if failure is None else EpisodeFailure(**failure)})
 
 
-def episode_file_name(mission: str, label: str, episode: int) -> str:
+def episode_file_name(key: RecordKey) -> str:
     """Return what a file about an episode is called, without its suffix."""
-    name = f"{mission}-{label}-{episode}"
-    return "".join(letter if letter.isalnum() or letter in "-_.+" else "_" for letter in name)
+    name = "-".join(map(str, key))
+    safe = "".join(letter if letter.isalnum() or letter in "-_.+" else "_" for letter in name)
+    return safe if safe == name else f"{safe}-{zlib.crc32(name.encode()):08x}"  # other names may look the same then
 
 
 def split_statistics(
