@@ -12,7 +12,7 @@ import stretto
 from stretto.collection.collector import Collector, Trials
 from stretto.collection.rollouts import Rollouts
 from stretto.collection.tasks import Curriculum, split_tasks, task_source
-from stretto.collection.worlds import BlockWorlds
+from stretto.collection.worlds import BlockWorlds, ReadyFirstWorlds
 from stretto.core import AgentPolicy, BlockAnswer, BlockPolicy, PolicyStep
 from stretto.errors import UsageError
 from stretto.policies.actors import PolicyPlan
@@ -48,8 +48,12 @@ class Remembers(BlockPolicy):
         return BlockAnswer(actions, after, {"sum": total, "steps": after["steps"], "noise": noise})
 
 
-def collector(make, slots, policy, **options):
-    worlds = BlockWorlds(stretto.make_vec(make, slots, copy=False, **options))
+WAYS = {"lockstep": BlockWorlds, "ready-first": ReadyFirstWorlds}
+both_ways_to_wait = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+
+
+def collector(make, slots, policy, *, way=BlockWorlds, **options):
+    worlds = way(stretto.make_vec(make, slots, copy=False, **options))
     plan = PolicyPlan(PolicySpec.of(policy), rows=8 * len(worlds.spec.agents))
     runner = make_runner([plan], worlds.spec, ["batched"], 1)
     return Collector(worlds, runner, dict.fromkeys(worlds.spec.agents, 0))
@@ -66,12 +70,13 @@ def collected(make, slots, policy, count, *, tasks=None, episodes=1, on_rollout=
 
 
 @every_backend
+@both_ways_to_wait
 @pytest.mark.parametrize("episodes", [1, 3])
-def test_rollouts_are_those_of_a_plain_loop(options, episodes):
+def test_rollouts_are_those_of_a_plain_loop(options, episodes, way):
     wanted = plain_rollouts(makes(Drift, 5), Chance, 11, episodes=episodes)
     for slots in (1, 4, 16):
         layout = {**options, "workers": min(slots, options["workers"])} if "workers" in options else options
-        found = collected(makes(Drift, 5), slots, Chance, 11, episodes=episodes, **layout)
+        found = collected(makes(Drift, 5), slots, Chance, 11, episodes=episodes, way=way, **layout)
         assert found.digest() == wanted.digest()
 
 
@@ -101,8 +106,9 @@ def test_a_memory_lives_through_a_trial_and_no_longer_whatever_the_width(slots):
     assert found.digest() == collected(makes(Drift, 4), 5, Remembers, 14, episodes=2, backend="serial").digest()
 
 
+@both_ways_to_wait
 @pytest.mark.parametrize("policy", [Chance, Remembers])
-def test_kills_leave_no_trace_in_the_set(policy):
+def test_kills_leave_no_trace_in_the_set(policy, way):
     killed = []
 
     def kill(worlds):
@@ -112,7 +118,7 @@ def test_kills_leave_no_trace_in_the_set(policy):
             os.kill(pid, signal.SIGKILL)
 
     wanted = collected(makes(Drift, 6), 4, policy, 12, backend="serial")
-    found = collected(makes(Drift, 6), 4, policy, 12, on_rollout=kill, **OPTIONS["process-isolated"])
+    found = collected(makes(Drift, 6), 4, policy, 12, on_rollout=kill, way=way, **OPTIONS["process-isolated"])
     assert len(killed) == 3
     assert found.digest() == wanted.digest()
 
@@ -131,15 +137,18 @@ def test_every_rollout_has_its_own_task_at_its_resets(options):
     assert [set(rollout.observations[:, 1]) for rollout in found] == [{10.0 * index} for index in range(7)]
 
 
+@both_ways_to_wait
 @pytest.mark.parametrize("slots", [1, 5])
-def test_a_curriculum_looks_only_at_rollouts_below_its_barrier(slots):
+def test_a_curriculum_looks_only_at_rollouts_below_its_barrier(slots, way):
     seen = []
 
     def harder(complete, stream):
         seen.append([rollout.index for rollout in complete])
         return float(len(complete)) + stream.random()
 
-    found = collected(makes(TaskWorld, 3), slots, Chance, 8, tasks=Curriculum(harder, every=3), backend="serial")
+    found = collected(
+        makes(TaskWorld, 3), slots, Chance, 8, tasks=Curriculum(harder, every=3), way=way, backend="serial"
+    )
     assert seen == [[]] * 3 + [[0, 1, 2]] * 3 + [[0, 1, 2, 3, 4, 5]] * 2
     wanted = plain_rollouts(makes(TaskWorld, 3), Chance, 8, tasks=Curriculum(harder, every=3))
     assert found.digest() == wanted.digest()
@@ -169,9 +178,10 @@ class Decides(BlockPolicy):
         return BlockAnswer(actions, None, {"first": seen[..., 0], "chance": chance[..., 0]})
 
 
+@both_ways_to_wait
 @pytest.mark.parametrize("options", [OPTIONS["serial"], OPTIONS["process"]], ids=["serial", "process"])
-def test_several_agents_that_come_and_go_are_recorded_each_by_itself(options):
-    found = collected(Crowd, 4, Decides, 9, **options)
+def test_several_agents_that_come_and_go_are_recorded_each_by_itself(options, way):
+    found = collected(Crowd, 4, Decides, 9, way=way, **options)
     assert found.digest() == collected(Crowd, 1, Decides, 9, backend="serial").digest()
     for rollout in found:
         lion, mouse = rollout.agents["lion_0"], rollout.agents["mouse_1"]
@@ -196,13 +206,16 @@ def test_segments_follow_each_other_and_have_every_observation_once(options):
     assert np.array_equal(~acted[1:], ended[:-1])  # after an end comes its last observation, and nobody acts on it
 
 
-def test_segments_do_not_depend_on_the_backend():
+def test_segments_depend_neither_on_the_backend_nor_on_the_way_to_wait():
     def digest(**options):
         with collector(makes(Drift, 4), 4, Remembers, **options) as collecting:
             stream = collecting.segments(5, Trials(3))
             return [kind.map(np.ndarray.tobytes) for _ in range(3) for kind in next(stream).kinds]
 
-    assert digest(backend="serial") == digest(backend="process", workers=2)
+    wanted = digest(backend="serial")
+    assert digest(backend="process", workers=2) == wanted
+    assert digest(backend="process", workers=2, way=ReadyFirstWorlds) == wanted
+    assert digest(backend="serial", way=ReadyFirstWorlds) == wanted
 
 
 def test_environments_that_reset_otherwise_are_refused():

@@ -13,7 +13,7 @@ from stretto.collection.collector import Collector, Trials
 from stretto.collection.look import plans_for
 from stretto.collection.rollouts import Rollout, Rollouts
 from stretto.collection.tasks import task_source
-from stretto.collection.worlds import BlockWorlds
+from stretto.collection.worlds import BlockWorlds, ReadyFirstWorlds
 from stretto.core import SIMULTANEOUS, AgentId, WorldSpec
 from stretto.envs.make import make_vec
 from stretto.envs.multiagent import MultiAgentVectorEnv
@@ -26,6 +26,8 @@ ACT_ROWS = 32
 """How many rows a call of a policy that batches has for each agent. It decides last bits, so it is part of the plan."""
 
 MOST_ENVS = 64
+
+WAYS_TO_WAIT = {"lockstep": BlockWorlds, "ready-first": ReadyFirstWorlds}
 
 
 def collect(  # noqa: PLR0913  every choice has a name and a default here
@@ -40,6 +42,7 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
     turns: str = SIMULTANEOUS,
     act_rows: int = ACT_ROWS,
     strategy: str = "batched",
+    wait: str = "lockstep",
     num_envs: int | None = None,
     budget: CpuBudget | None = None,
     on_rollout: Callable[[Rollout], None] = lambda _: None,
@@ -63,6 +66,8 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
         turns: how a `TurnWorld` is played.
         act_rows: how many rows a call of a policy that batches has for each agent. Another number may change last bits.
         strategy: where agents choose their actions; this never changes a result.
+        wait: `"lockstep"` steps all environments together, which is cheapest for fast, even worlds; with `"ready-first"`
+            none waits for a slow one, and policies choose for some while others are stepped.
         num_envs: how many environments are played at once.
         budget: the cores to draw on.
         on_rollout: hears of every rollout, in the order in which they end.
@@ -73,12 +78,15 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
             f"num_rollouts, episodes_per_task and act_rows must be at least 1, got {num_rollouts}, {episodes_per_task} "
             f"and {act_rows}"
         )
+    if wait not in WAYS_TO_WAIT:
+        raise UsageError(f"wait must be one of {', '.join(WAYS_TO_WAIT)}, got {wait!r}")
     trials = Trials(seed, task_source(tasks), episodes_per_task)
+    worlds_of = WAYS_TO_WAIT[wait]
     if isinstance(world, (VectorEnv, MultiAgentVectorEnv)):
         if make_options or max_steps is not None:
             names = ", ".join([*make_options, *(["max_steps"] if max_steps is not None else [])])
             raise UsageError(f"a vector environment is used as it is, got {names} beside it; pass these to make_vec")
-        return _collect(BlockWorlds(world), policy, num_rollouts, trials, seed, act_rows, strategy, on_rollout)
+        return _collect(worlds_of(world), policy, num_rollouts, trials, seed, act_rows, strategy, on_rollout)
     count = min(num_rollouts, MOST_ENVS) if num_envs is None else num_envs
     agents = partial(as_agents, turns=turns)
     inner = [*make_options.pop("wrappers", ()), partial(give_tasks, as_agents=agents)]
@@ -86,7 +94,7 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
         inner.append(partial(limit_steps, as_agents=agents, max_steps=max_steps))
     envs = make_vec(world, count, wrappers=inner, turns=turns, copy=False, budget=budget, **make_options)
     with envs:
-        return _collect(BlockWorlds(envs), policy, num_rollouts, trials, seed, act_rows, strategy, on_rollout)
+        return _collect(worlds_of(envs), policy, num_rollouts, trials, seed, act_rows, strategy, on_rollout)
 
 
 def _collect(  # noqa: PLR0913, PLR0917

@@ -16,6 +16,7 @@ from stretto.core import NextEpisode, WorldSpec
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.vector import VectorEnv
 from stretto.errors import UsageError
+from stretto.policies.states import map_state
 from stretto.spaces import FIXED, Array, any_value, map_space
 
 
@@ -136,6 +137,59 @@ class BlockWorlds:
     def close(self) -> None:
         """Close the environments; may be called twice."""
         self.envs.close()
+
+
+class ReadyFirstWorlds(BlockWorlds):
+    """The same, but slots are stepped apart: an exchange is over when the first half of those under way have done a step.
+
+    So no slot waits for a slow one, and policies choose for some slots while workers step the others.
+    """
+
+    def reset(self, episodes: Mapping[int, NextEpisode]) -> None:
+        first = not self.started
+        super().reset(episodes)
+        if first:
+            self._kept = [
+                KindRows(*(map_state(np.array, getattr(rows, name)) for name in KindRows.__slots__))
+                for rows in self.rows
+            ]
+            self._kept_over = self.over.copy()
+            self._use_kept()
+        else:
+            self._keep(list(episodes))
+
+    def exchange(self, slots: Array, acting: Array, actions: Sequence[Any]) -> Array:
+        engine = self._engine
+        with engine.alone:
+            if len(slots):
+                everyone = [
+                    self._for_all(k, acting, actions[k] if len(acting) else None) for k in range(len(self.kinds))
+                ]
+                chosen = [
+                    map_space(lambda _, part: _rows(part, slots), kind.action_space, batch)
+                    for kind, batch in zip(self.kinds, everyone, strict=True)
+                ]
+                going = engine.check_ids(slots)
+                engine.send(self._gate.admit(self._batch(chosen), going), going)
+            back, _ = engine.recv(max(1, len(engine.flying) // 2), ordered=False)
+        self._keep(back)
+        return np.array(sorted(back), np.intp)
+
+    def _keep(self, slots: Sequence[int]) -> None:
+        """Take in the rows of some slots."""
+        found, over = self._kind_rows(*self._engine.state.gather(slots))
+        for kept, new in zip(self._kept, found, strict=True):
+            for name in KindRows.__slots__:
+                map_state(lambda old, part: old.__setitem__(slots, part), getattr(kept, name), getattr(new, name))
+        self._kept_over[slots] = over
+        self._use_kept()
+
+    def _use_kept(self) -> None:
+        self.rows, self.over = self._kept, self._kept_over
+
+
+def _rows(part: Any, slots: Array) -> Any:
+    return part[slots] if isinstance(part, np.ndarray) else [part[slot] for slot in slots]
 
 
 def _lost(rows: KindRows, lost: Array) -> KindRows:
