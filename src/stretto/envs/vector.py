@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Sequence
-from threading import get_ident
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -100,16 +99,14 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Step every environment and return the batch of what they gave."""
         tracing = trace.active
         began = 0 if tracing is None else time.monotonic_ns()
-        engine, me = self._engine, get_ident()
-        alone = engine.alone
-        if alone.inside and alone.inside != me:
+        engine, alone = self._engine, self._engine.alone
+        if not alone.acquire(False):
             alone.refuse()
-        before, alone.inside = alone.inside, me
         try:
             engine.check_steppable()
             result = self._result(engine.step(self._gate.admit(actions, engine.everyone)))
         finally:
-            alone.inside = before
+            alone.release()
         if tracing is not None:
             tracing.add("step", began)
         return result
