@@ -293,3 +293,11 @@ def test_what_cannot_be_vectorized_is_refused_in_a_sentence(source, keywords, na
 @pytest.mark.parametrize(("count", "sizes"), [(1, [1]), (1024, [1024]), (8192, [4096] * 2), (100_000, [12_500] * 8)])
 def test_blocks_are_a_rule_on_the_number_of_worlds(count, sizes):
     assert block_sizes(count) == sizes
+
+
+def test_an_attribute_set_before_the_first_reset_outlives_a_death_too():
+    options = {"backend": "process", "workers": 2, "isolate": True, "vectorized": 2}
+    with stretto.make_vec(CountingTogether, 4, **options) as envs:
+        envs.set_attr("label", "given")
+        os.kill(envs.worker_pids[0], signal.SIGKILL)
+        assert envs.get_attr("label") == ("given",) * 4

@@ -31,7 +31,7 @@ class TurnAgents(NativeWorld):
         self._gathered.clear()
         acting = self._begin_turns()
         # A reset has no rewards: what skipped turns gave belongs to the first step, if there will be one.
-        return self._told(_nothing(()) if acting else self._gathered_so_far(), acting)
+        return self._outcome(_nothing(()) if acting else self._gathered_so_far(), acting)
 
     def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
         world = self._world
@@ -44,7 +44,7 @@ class TurnAgents(NativeWorld):
         else:
             self._end_turn()
             acting = self._begin_turns()
-        return self._told(self._gathered_so_far(), acting)
+        return self._outcome(self._gathered_so_far(), acting)
 
     def _who_acts(self) -> tuple[AgentId, ...]:
         """Return who acts next in this turn: all who can, or just the first of them; nobody if it is at its end."""
@@ -79,7 +79,7 @@ class TurnAgents(NativeWorld):
         self._gathered.clear()
         return given
 
-    def _told(self, given: Outcome, acting: tuple[AgentId, ...]) -> Outcome:
+    def _outcome(self, given: Outcome, acting: tuple[AgentId, ...]) -> Outcome:
         """Return what was given, with what everybody sees now who is left."""
         world = self._world
         seen = {agent: world.observe(agent) for agent in acting}

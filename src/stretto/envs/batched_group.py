@@ -359,17 +359,10 @@ class BatchedGroup:
         """Refuse: there is no single world to run a function beside."""
         raise AssertionError("worlds that are batched have no single worlds to run a function beside")
 
-    def close(self) -> None:
-        errors: list[tuple[_Block, Exception]] = []
-        for block in self._blocks:
+    def close(self, unit: range) -> None:
+        for block in self._at_indices(unit):
             self._move_on(block, "closing")
-            try:
-                block.env.close()
-            except Exception as error:  # noqa: BLE001  the others must be closed all the same
-                errors.append((block, error))
-        if errors:
-            self._move_on(errors[0][0], "closing")
-            raise errors[0][1]
+            block.env.close()
 
 
 def _stacked(space: spaces.Space[Any], rows: Sequence[Any]) -> Any:

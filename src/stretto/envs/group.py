@@ -76,8 +76,8 @@ class Group(Protocol):
     def give_up(self, unit: range, plans: Sequence[SlotPlan], reason: str | None) -> None:
         """Let episodes that cannot be restored end with the next step; without a reason they were over anyway."""
 
-    def close(self) -> None:
-        """Close every world, even if one fails to; then raise what the first one raised."""
+    def close(self, unit: range) -> None:
+        """Close some worlds."""
 
 
 class EnvGroup:
@@ -352,18 +352,9 @@ class EnvGroup:
                 slot.changed()
         return results
 
-    def close(self) -> None:
-        errors: list[tuple[int, Exception]] = []
-        for i, slot in enumerate(self.slots):
-            self._move_on(i, "closing")
-            try:
-                slot.env.close()
-            except Exception as error:  # noqa: BLE001  the others must be closed all the same
-                errors.append((i, error))
-        if errors:
-            i, first = errors[0]
-            self._move_on(i, "closing")
-            raise first
+    def close(self, unit: range) -> None:
+        self._move_on(unit.start, "closing")
+        self.slots[unit.start].env.close()
 
 
 def _not_built(_: Any) -> Any:

@@ -104,7 +104,16 @@ class GroupService:
         self._changed: list[tuple[int, int, Any]] = []
 
     def close(self) -> None:
-        self._group.close()
+        """Close every world, even if one fails to; then raise what the first one raised."""
+        group, failed = self._group, []
+        for unit in group.units:
+            try:
+                group.close(unit)
+            except Exception as error:  # noqa: BLE001  the others must be closed all the same
+                failed.append((group.first + unit.start, error))
+        if failed:
+            group.turn_to(failed[0][0])
+            raise failed[0][1]
 
     def handle(self, message: Any) -> object:
         group = self._group

@@ -60,9 +60,8 @@ class Recovery:
     def place(self, seat: Seat, doing: str) -> Place:
         position = 0 if seat.worker is None else seat.worker.progress[1]
         slot = seat.factory.slots.start + position - 1 if position else None
-        if slot is None or self.state is None:
-            return Place(doing, worker=seat.index, slot=slot)
-        return self.state.place(slot, doing, seat.index)
+        place = Place(doing, worker=seat.index, slot=slot)
+        return place if slot is None or self.state is None else self.state.place(slot, place)
 
     def started(self, seat: Seat) -> None:
         """Know of no kind of infos yet, as the worker that has just been started."""

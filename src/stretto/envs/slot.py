@@ -257,11 +257,11 @@ class Slot:
             clock.now - self.recorded >= RECORD_EVERY or time.monotonic() - self._recorded_at > self._record_seconds
         )
         if due or ready is None or self.next is not None or self._next_seed is not None or self._settings.episode_seeds:
-            told, self.next = self.next or _AS_EVER, None
-            if told.idle:
+            coming, self.next = self.next or _AS_EVER, None
+            if coming.idle:
                 return self._idle()
-            seed = self._seed_of_episode() if told.seed is None else told.seed
-            options = None if told.options is None else dict(told.options)
+            seed = self._seed_of_episode() if coming.seed is None else coming.seed
+            options = None if coming.options is None else dict(coming.options)
             if due:
                 self._record(seed, options, automatic=True)
             return self._reset_world(seed, options)

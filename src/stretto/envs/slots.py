@@ -53,7 +53,8 @@ class SlotState:
         self.being_reset: frozenset[int] = frozenset()
         self._tasks: TaskSource | None = None
         self.begun: set[int] = set()  # slots that began an episode in a step that nobody has received yet
-        self._told: list[dict[int, NextEpisode]] = [{} for _ in range(count)]  # by the episode in which it was told
+        # What each slot was told to play next, by the episode in which it was told.
+        self._announced: list[dict[int, NextEpisode]] = [{} for _ in range(count)]
         self._given: list[dict[int, Any]] = [{} for _ in range(count)]
         self.buffers: Buffers
 
@@ -147,7 +148,7 @@ class SlotState:
                 self._given[slot].clear()
             elif self.last_reset[slot] is not None:
                 self.counters.episodes[slot] += 1
-            self._told[slot].clear()
+            self._announced[slot].clear()
             self.begun.discard(slot)
             episode = int(self.counters.episodes[slot])
             own = options if options is None or isinstance(options, dict) else options[slot]
@@ -208,8 +209,8 @@ class SlotState:
         """Take note that a worker knows what comes next."""
         for slot, episode in episodes.items():
             self.history.told_next(slot, episode)
-            now, told = self._episode(slot), self._told[slot]
-            self._told[slot] = {number: told[number] for number in told if number == now - 1} | {now: episode}
+            now, before = self._episode(slot), self._announced[slot]
+            self._announced[slot] = {number: before[number] for number in before if number == now - 1} | {now: episode}
 
     def _episode(self, slot: int) -> int:
         """Return the number of the episode that a slot is in, whether or not anybody has received that it began."""
@@ -229,19 +230,18 @@ class SlotState:
             return None
         if how.episode == episode:
             options: Mapping[str, Any] | None = how.options
-        elif (told := self._told[slot].get(episode - 1)) is not None:
-            options = told.options
+        elif (announced := self._announced[slot].get(episode - 1)) is not None:
+            options = announced.options
         else:
             options = self._with_task(slot, episode, None)
         return (options or {}).get("task")
 
     # ---- what recovery asks for when a worker has died ----
 
-    def place(self, slot: int, doing: str, worker: int) -> Place:
-        """Say where a slot is."""
-        known = self.history.was_reset[slot]
-        episode = self._episode(slot) if known else None
-        return Place(doing, worker=worker, slot=slot, episode=episode, seed=self.slot_seeds[slot])
+    def place(self, slot: int, place: Place) -> Place:
+        """Add to a place where its slot is."""
+        episode = self._episode(slot) if self.history.was_reset[slot] else None
+        return dataclasses.replace(place, episode=episode, seed=self.slot_seeds[slot])
 
     def plans(self, slots: Iterable[int], lost_because: str | None) -> list[SlotPlan]:
         """Say how to bring slots of a new worker to where they were; if they are lost, for the reason given."""
@@ -258,7 +258,7 @@ class SlotState:
             reason = lost_because or _why_not_restorable(history.overrun[slot])
         root = self.slot_seeds[slot] if self.slot_seeds[slot] is not None else self.entropy
         episode = self._episode(slot)
-        following = self._told[slot].get(episode) or self.coming_by_task([slot]).get(slot)
+        following = self._announced[slot].get(episode) or self.coming_by_task([slot]).get(slot)
         return SlotPlan(
             slot=slot,
             attempts=attempts,
