@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from gymnasium import spaces
 
 from stretto.core import AgentPolicy, MultiAgentPolicy, WorldSpec
 from stretto.policies.actors import AgentEpisode, PolicyPlan, Question
-from stretto.policies.batches import Asked, Batches, probe_rows
+from stretto.policies.batches import Batches, probe_rows
 from stretto.policies.runners import InPlace
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
@@ -101,8 +102,9 @@ def test_agents_of_another_kind_see_something_of_their_own_space():
     seen = {"a": spaces.Box(-1, 1, (7,)), "b": spaces.Box(2, 3, (3,)), "c": spaces.Box(-1, 1, (7,))}
     batches = Batches(Telling(WORLD), WorldSpec(AGENTS, seen, WORLD.action_spaces), 3, interchangeable=False)
     mine = np.full(7, 0.5, np.float32)
-    (call,) = batches.calls([2])
-    policies, observations = batches.fill(call.first, {2: Asked("c", "c's own", mine)})
+    asked = [SimpleNamespace(agent="c", row=2, policy="c's own")]
+    (call,) = batches.calls(asked)
+    policies, observations = batches.fill(call, asked, [mine])
     assert policies[2] == "c's own"
     assert observations[2] is mine
     assert np.array_equal(observations[0], mine)

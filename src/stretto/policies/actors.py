@@ -22,7 +22,7 @@ from stretto.core import (
     own_copy,
 )
 from stretto.errors import PolicyFailed, UsageError
-from stretto.policies.batches import Asked, Batches, Call, probe_rows
+from stretto.policies.batches import Batches, Call, probe_rows
 from stretto.policies.block_actors import BlockActors
 from stretto.policies.loading import load_policy, reset_policy
 from stretto.policies.spec import PolicySpec
@@ -118,6 +118,8 @@ class _Player:
     """An agent in an episode; `step` is its policy's, and `measured` how many more of its steps are measured."""
 
     who: AgentEpisode
+    agent: AgentId
+    row: int
     policy: Any
     step: Callable[[Observation], Action]
     guard: PrivateGenerators | None
@@ -216,7 +218,7 @@ class Actors:
 
         try:
             policy = make() if guard is None else guard.run_repeatable(make)
-            return _Player(who, policy, policy.step, guard, loaded.plan.measured)
+            return _Player(who, who.agent, who.row, policy, policy.step, guard, loaded.plan.measured)
         except (Exception, SystemExit) as error:
             raise _failed(who, error) from error
 
@@ -268,9 +270,11 @@ class Actors:
                 decisions[group[0]] = _act(players[group[0]], questions[group[0]].observation)
                 continue
             asked, seen = [players[i] for i in group], [questions[i].observation for i in group]
-            for call in loaded.batches.calls([player.who.row for player in asked]):
+            for call in loaded.batches.calls(asked):
                 answers = _act_together(loaded, call, asked, seen)
-                decisions.update((group[k], answer) for k, answer in zip(call.places.values(), answers, strict=True))
+                if len(answers) == len(questions):  # all of them, and in their order
+                    return answers
+                decisions.update(zip([group[k] for k in call.places.values()], answers, strict=True))
         return [decisions[i] for i in range(len(questions))]
 
     def act_block(self, block: Block) -> BlockAnswer:
@@ -362,16 +366,13 @@ def _act_together(
     first = players[next(iter(call.places.values()))]
 
     def step() -> list[Decision]:
-        asked = {
-            place: Asked(players[k].who.agent, players[k].policy, observations[k]) for place, k in call.places.items()
-        }
-        policies, seen = batches.fill(call.first, asked)
+        policies, seen = batches.fill(call, players, observations)
         began = time.perf_counter()
         actions = list(step_batch(policies, seen))
         if len(actions) != len(policies):
             raise ValueError(f"step_batch must return an action for each of {len(policies)} agents, got {len(actions)}")
-        seconds = (time.perf_counter() - began) / len(asked)
-        return [Decision(own_copy(actions[place]), seconds) for place in asked]
+        seconds = (time.perf_counter() - began) / len(call.places)
+        return [Decision(own_copy(actions[place]), seconds) for place in call.places]
 
     try:
         return step() if first.guard is None else first.guard.run(step)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from gymnasium import spaces
@@ -20,12 +20,12 @@ _PROBE_STEPS = 4
 """How many observations every row is shown when a policy is probed."""
 
 
-class Asked(NamedTuple):
-    """An agent that is asked, its own policy, and what it sees."""
+class Asked(Protocol):
+    """An agent that is asked: the number of its planned row, and its own policy."""
 
     agent: AgentId
+    row: int
     policy: Any
-    observation: Observation
 
 
 class Call(NamedTuple):
@@ -46,22 +46,32 @@ class Batches:
     """
 
     def __init__(self, policy: Any, world: WorldSpec, rows: int, *, interchangeable: bool) -> None:
-        self._policy, self._agents, self._spaces = policy, world.agents, world.observation_spaces
+        self._policy, self._agents = policy, world.agents
         self.rows, self._interchangeable = rows, interchangeable
         self._wraps = rows % len(world.agents) == 0  # a place has the same agent in all batches
         self._kinds = _kinds(world)
-        self._samples: dict[int, Observation] = {}  # by kind, of those of whom nobody is asked
+        # Whose the rows are, with their kind, for batches that begin with any of the agents.
+        self._owners = [(agent, self._kinds[agent]) for agent in world.agents] * (2 + rows // len(world.agents))
+        # What those see of whose kind nobody is asked.
+        self._samples = {
+            kind: None if len(set(self._kinds.values())) == 1 else _samples(world.observation_spaces[agent], 1)[0]
+            for agent, kind in self._kinds.items()
+        }
         self._generators = [SeedTree(0).child("extra", place).generator() for place in range(rows)]
 
-    def calls(self, rows: Sequence[int]) -> list[Call]:
-        """Return the calls in which agents with these rows are asked. Two who want the same place are in two calls."""
+    def calls(self, asked: Sequence[Asked]) -> list[Call]:
+        """Return the calls in which these agents are asked. Two who want the same place are in two calls."""
+        rows, count = self.rows, len(asked)
         if self._interchangeable:
-            chunks = (range(start, len(rows))[: self.rows] for start in range(0, len(rows), self.rows))
-            return [Call(0, dict(enumerate(chunk))) for chunk in chunks]
+            return [Call(0, dict(enumerate(range(i, min(i + rows, count))))) for i in range(0, count, rows)]
+        if self._wraps:
+            places = {one.row % rows: i for i, one in enumerate(asked)}
+            if len(places) == count:  # nearly always
+                return [Call(0, places)]
         calls: list[Call] = []
-        for i, row in enumerate(rows):
-            place = row % self.rows
-            first = 0 if self._wraps else row - place
+        for i, one in enumerate(asked):
+            place = one.row % rows
+            first = 0 if self._wraps else one.row - place
             for call in calls:
                 if call.first == first and place not in call.places:
                     call.places[place] = i
@@ -70,38 +80,26 @@ class Batches:
                 calls.append(Call(first, {place: i}))
         return calls
 
-    def fill(self, first: int, asked: Mapping[int, Asked]) -> tuple[list[Any], list[Observation]]:
+    def fill(
+        self, call: Call, asked: Sequence[Asked], observations: Sequence[Observation]
+    ) -> tuple[list[Any], list[Observation]]:
         """Return the agent policies and observations of a whole batch, with those who are asked at their places."""
-        policies, observations = [], []
-        copies: dict[int, Observation] = {}
-        for place in range(self.rows):
-            if place in asked:
-                policies.append(asked[place].policy)
-                observations.append(asked[place].observation)
-                continue
-            agent = self._agents[(first + place) % len(self._agents)]
-            kind = self._kinds[agent]
-            if kind not in copies:
-                copies[kind] = self._observation_of(kind, asked)
-            policies.append(self._extra(agent, place))
-            observations.append(copies[kind])
-        return policies, observations
-
-    def _extra(self, agent: AgentId, place: int) -> Any:
-        """Return an agent that fills up a batch: a new one each time, so that nothing can come of what it saw before."""
-        extra = self._policy.agent_policy(agent)
-        reset_policy(extra, self._generators[place])
-        return extra
-
-    def _observation_of(self, kind: int, asked: Mapping[int, Asked]) -> Observation:
-        """Return what those who fill up see: a copy of what somebody of their kind sees, or else any value of the space."""
-        for one in asked.values():
-            if self._kinds[one.agent] == kind:
-                return own_copy(one.observation)
-        if kind not in self._samples:
-            agent = next(agent for agent, its in self._kinds.items() if its == kind)
-            self._samples[kind] = _samples(self._spaces[agent], 1)[0]
-        return own_copy(self._samples[kind])
+        line: list[Any] = [None] * self.rows
+        seen: list[Observation] = [None] * self.rows
+        for place, i in call.places.items():
+            line[place], seen[place] = asked[i].policy, observations[i]
+        if len(call.places) == self.rows:
+            return line, seen
+        given = {self._kinds[asked[i].agent]: observations[i] for i in call.places.values()}
+        copies = {kind: own_copy(given.get(kind, sample)) for kind, sample in self._samples.items()}
+        make, turn = self._policy.agent_policy, call.first % len(self._agents)
+        for place, (agent, kind) in enumerate(self._owners[turn : turn + self.rows]):
+            if place not in call.places:
+                # A new one each time, so that nothing can come of what it saw before.
+                extra = line[place] = make(agent)
+                reset_policy(extra, self._generators[place])
+                seen[place] = copies[kind]
+        return line, seen
 
 
 def _kinds(world: WorldSpec) -> dict[AgentId, int]:
