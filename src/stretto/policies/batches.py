@@ -52,9 +52,10 @@ class Batches:
         self._kinds = _kinds(world)
         # Whose the rows are, with their kind, for batches that begin with any of the agents.
         self._owners = [(agent, self._kinds[agent]) for agent in world.agents] * (2 + rows // len(world.agents))
-        # What those see of whose kind nobody is asked.
+        # What those see of whose kind nobody is asked: there are none if there is one kind.
+        several = len(set(self._kinds.values())) > 1
         self._samples = {
-            kind: None if len(set(self._kinds.values())) == 1 else _samples(world.observation_spaces[agent], 1)[0]
+            kind: _samples(world.observation_spaces[agent], 1)[0] if several else None
             for agent, kind in self._kinds.items()
         }
         self._generators = [SeedTree(0).child("extra", place).generator() for place in range(rows)]
