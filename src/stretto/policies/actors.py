@@ -189,7 +189,9 @@ class Actors:
             self._tell_of_episode(loaded.policy, who)
             if loaded.block is not None:
                 loaded.block.begin(who.episode, who.agent, who.row, who.tree)
-                self._players[who.episode, who.agent] = _Player(who, loaded.policy, _asked_by_block, None, 0)
+                self._players[who.episode, who.agent] = _Player(
+                    who, who.agent, who.row, loaded.policy, _asked_by_block, None, 0
+                )
                 continue
             guard, draws = None, loaded.plan.draws
             if draws is None or draws:
