@@ -7,7 +7,20 @@ if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
 
     from stretto.budget import CpuBudget
-    from stretto.core import AgentPolicy, MultiAgentPolicy, NextEpisode, TurnEnd, TurnWorld, WorldSpec
+    from stretto.collection.collect import collect
+    from stretto.collection.rollouts import Experience, Rollout, Rollouts, Segment
+    from stretto.collection.tasks import Curriculum, split_tasks
+    from stretto.core import (
+        AgentPolicy,
+        BlockAnswer,
+        BlockPolicy,
+        MultiAgentPolicy,
+        NextEpisode,
+        PolicyStep,
+        TurnEnd,
+        TurnWorld,
+        WorldSpec,
+    )
     from stretto.envs.make import make_vec
     from stretto.envs.multiagent import AgentBatch, MultiAgentReady, MultiAgentStep, MultiAgentVectorEnv
     from stretto.envs.slots import Statistics
@@ -32,6 +45,7 @@ if TYPE_CHECKING:
         StrettoWarning,
         UsageError,
         WorkerDied,
+        WorldCarriesOver,
         WorldFailed,
         WorldHung,
     )
@@ -48,8 +62,12 @@ __all__ = [
     "AgentBatch",
     "AgentPolicy",
     "AutoresetMode",
+    "BlockAnswer",
+    "BlockPolicy",
     "ClosedError",
     "CpuBudget",
+    "Curriculum",
+    "Experience",
     "FewerWorkers",
     "InvalidAction",
     "InvalidLayout",
@@ -68,11 +86,15 @@ __all__ = [
     "PolicyLost",
     "PolicyOverdue",
     "PolicySpec",
+    "PolicyStep",
     "ReadyResult",
     "Report",
     "ResetNeeded",
     "ResourceError",
+    "Rollout",
+    "Rollouts",
     "SeedTree",
+    "Segment",
     "SlotTruncated",
     "Statistics",
     "StepResult",
@@ -83,18 +105,34 @@ __all__ = [
     "UsageError",
     "VectorEnv",
     "WorkerDied",
+    "WorldCarriesOver",
     "WorldFailed",
     "WorldHung",
     "WorldSpec",
+    "collect",
     "evaluate",
     "make_vec",
+    "split_tasks",
     "verify",
 ]
 
 _NAMES = {
     "gymnasium.vector": ["AutoresetMode"],
     "stretto.budget": ["CpuBudget"],
-    "stretto.core": ["AgentPolicy", "MultiAgentPolicy", "NextEpisode", "TurnEnd", "TurnWorld", "WorldSpec"],
+    "stretto.collection.collect": ["collect"],
+    "stretto.collection.rollouts": ["Experience", "Rollout", "Rollouts", "Segment"],
+    "stretto.collection.tasks": ["Curriculum", "split_tasks"],
+    "stretto.core": [
+        "AgentPolicy",
+        "BlockAnswer",
+        "BlockPolicy",
+        "MultiAgentPolicy",
+        "NextEpisode",
+        "PolicyStep",
+        "TurnEnd",
+        "TurnWorld",
+        "WorldSpec",
+    ],
     "stretto.envs.make": ["make_vec"],
     "stretto.envs.multiagent": ["AgentBatch", "MultiAgentReady", "MultiAgentStep", "MultiAgentVectorEnv"],
     "stretto.envs.slots": ["Statistics"],

@@ -193,6 +193,10 @@ class FewerWorkers(StrettoWarning):
     """The machine allows fewer workers than were asked for; results are the same."""
 
 
+class WorldCarriesOver(StrettoWarning):
+    """A world carries something from one episode into the next, so that results depend on who played in it before."""
+
+
 class RunsHere(StrettoWarning):
     """Something that was to run in another process cannot be sent there, and runs in the caller's."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gymnasium.wrappers import NormalizeObservation
 
 import stretto
-from stretto.collection.collect import collect
+from stretto import collect
 from stretto.errors import UsageError
 from tests.worlds import CountTo, Crowd, Drift, TaskWorld, Timetable, World, makes
 
@@ -99,3 +100,42 @@ def test_a_policy_that_draws_from_global_generators_gives_the_same_set_at_any_wi
     one, many = (collect(makes(Drift, 5), draws_globally, 8, num_envs=n, backend="serial") for n in (1, 5))
     assert one.digest() == many.digest()
     assert len({rollout.actions.tobytes() for rollout in one}) > 1
+
+
+def normalized():
+    return NormalizeObservation(Drift(5))
+
+
+class Grows(Drift):
+    """Begins farther from the origin with every episode."""
+
+    episodes = 0
+
+    def see(self):
+        return self.state + self.episodes
+
+    def reset(self, *, seed=None, options=None):
+        self.episodes += 1
+        return super().reset(seed=seed, options=options)
+
+
+class GrowingCrowd(Crowd):
+    resets = 0
+
+    def reset(self, seed=None, options=None):
+        self.resets += 1
+        return super().reset(seed=seed, options=options)
+
+    def _see(self, agent):
+        seen = super()._see(agent)
+        return {**seen, "observation": seen["observation"] + self.resets}
+
+
+@pytest.mark.parametrize(
+    ("world", "name"), [(normalized, "NormalizeObservation"), (Grows, "Grows"), (GrowingCrowd, "AgentBlocks")]
+)
+def test_what_carries_over_is_named_and_a_world_for_every_rollout_mends_it(world, name):
+    with pytest.warns(stretto.WorldCarriesOver, match=f"{name} carries something from one episode into the next"):
+        collect(world, "random", 6, num_envs=1, backend="serial")
+    one, many = (collect(world, "random", 6, num_envs=n, backend="serial", fresh_worlds=True) for n in (1, 4))
+    assert one.digest() == many.digest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -11,14 +12,17 @@ from stretto.adapters.wrapped import give_tasks, limit_steps
 from stretto.budget import CpuBudget
 from stretto.collection.collector import Collector, Trials
 from stretto.collection.look import plans_for
+from stretto.collection.reuse import FRESH, FreshMaker, carries_over
 from stretto.collection.rollouts import Rollout, Rollouts
 from stretto.collection.tasks import task_source
 from stretto.collection.worlds import BlockWorlds, ReadyFirstWorlds
 from stretto.core import SIMULTANEOUS, AgentId, WorldSpec
+from stretto.envs.arguments import with_render_mode
 from stretto.envs.make import make_vec
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.vector import VectorEnv
-from stretto.errors import UsageError
+from stretto.errors import UsageError, WorldCarriesOver, user_stacklevel
+from stretto.missions.resolve import makers
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
 
@@ -43,6 +47,8 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
     act_rows: int = ACT_ROWS,
     strategy: str = "batched",
     wait: str = "lockstep",
+    check_reuse: bool = True,
+    fresh_worlds: bool = False,
     num_envs: int | None = None,
     budget: CpuBudget | None = None,
     on_rollout: Callable[[Rollout], None] = lambda _: None,
@@ -68,6 +74,8 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
         strategy: where agents choose their actions; this never changes a result.
         wait: `"lockstep"` steps all environments together, which is cheapest for fast, even worlds; with `"ready-first"`
             none waits for a slow one, and policies choose for some while others are stepped.
+        check_reuse: play an episode in a used and in a fresh world first, and warn where they differ.
+        fresh_worlds: make a world for every rollout, for worlds that carry something from one episode into the next.
         num_envs: how many environments are played at once.
         budget: the cores to draw on.
         on_rollout: hears of every rollout, in the order in which they end.
@@ -80,21 +88,46 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
         )
     if wait not in WAYS_TO_WAIT:
         raise UsageError(f"wait must be one of {', '.join(WAYS_TO_WAIT)}, got {wait!r}")
-    trials = Trials(seed, task_source(tasks), episodes_per_task)
-    worlds_of = WAYS_TO_WAIT[wait]
+    source, worlds_of = task_source(tasks), WAYS_TO_WAIT[wait]
     if isinstance(world, (VectorEnv, MultiAgentVectorEnv)):
-        if make_options or max_steps is not None:
-            names = ", ".join([*make_options, *(["max_steps"] if max_steps is not None else [])])
+        if make_options or max_steps is not None or fresh_worlds:
+            given = {**make_options, "max_steps": max_steps, "fresh_worlds": fresh_worlds or None}
+            names = ", ".join(name for name, value in given.items() if value is not None)
             raise UsageError(f"a vector environment is used as it is, got {names} beside it; pass these to make_vec")
+        trials = Trials(seed, source, episodes_per_task)
         return _collect(worlds_of(world), policy, num_rollouts, trials, seed, act_rows, strategy, on_rollout)
+    trials = Trials(seed, source, episodes_per_task, {FRESH: True} if fresh_worlds else {})
+    make = _maker(world, turns, max_steps, make_options)
+    if fresh_worlds:
+        make = FreshMaker(make, partial(as_agents, turns=turns))
+    elif check_reuse:
+        _say_what_carries_over(make, trials)
     count = min(num_rollouts, MOST_ENVS) if num_envs is None else num_envs
-    agents = partial(as_agents, turns=turns)
-    inner = [*make_options.pop("wrappers", ()), partial(give_tasks, as_agents=agents)]
-    if max_steps is not None:
-        inner.append(partial(limit_steps, as_agents=agents, max_steps=max_steps))
-    envs = make_vec(world, count, wrappers=inner, turns=turns, copy=False, budget=budget, **make_options)
-    with envs:
+    with make_vec(make, count, turns=turns, copy=False, budget=budget, **make_options) as envs:
         return _collect(worlds_of(envs), policy, num_rollouts, trials, seed, act_rows, strategy, on_rollout)
+
+
+def _maker(world: Any, turns: str, max_steps: int | None, options: dict[str, Any]) -> Callable[[], Any]:
+    """Return what makes a world that is given tasks and has a limit of steps; takes what it needs out of `options`."""
+    agents = partial(as_agents, turns=turns)
+    wrappers = [*(options.pop("wrappers", None) or ()), partial(give_tasks, as_agents=agents)]
+    if max_steps is not None:
+        wrappers.append(partial(limit_steps, as_agents=agents, max_steps=max_steps))
+    kwargs = with_render_mode(options.pop("env_kwargs", None), options.pop("render_mode", None))
+    (make,) = makers(world, 1, kwargs, wrappers, options.pop("variants", ()))
+    return make
+
+
+def _say_what_carries_over(make: Callable[[], Any], trials: Trials) -> None:
+    trial = trials.trial(0)
+    culprit = carries_over(make, [trial.episode(0), trial.episode(1)])
+    if culprit is not None:
+        warnings.warn(
+            f"{culprit} carries something from one episode into the next, so that a rollout depends on those that were "
+            f"played in its world before; pass fresh_worlds=True to make a world for every rollout",
+            WorldCarriesOver,
+            stacklevel=user_stacklevel(),
+        )
 
 
 def _collect(  # noqa: PLR0913, PLR0917

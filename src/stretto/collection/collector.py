@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -20,8 +20,14 @@ from stretto.seeding import SeedTree
 class Trials:
     """The trials of a collection by index: the task, the seeds and the streams of each follow from that alone."""
 
-    def __init__(self, seed: int, tasks: TaskSource | None = None, episodes: int = 1) -> None:
-        self._tree, self._tasks, self._episodes = SeedTree(seed), tasks, episodes
+    def __init__(
+        self,
+        seed: int,
+        tasks: TaskSource | None = None,
+        episodes: int = 1,
+        first_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._tree, self._tasks, self._episodes, self._options = SeedTree(seed), tasks, episodes, first_options or {}
         self._seen: dict[int, Rollout] = {}
         self._complete: list[Rollout] = []
 
@@ -33,10 +39,10 @@ class Trials:
         """Return a trial that is `ready`."""
         tree = self._tree.child("rollout", index)
         if self._tasks is None:
-            return Trial(index, None, has_task=False, episodes=self._episodes, tree=tree)
+            return Trial(index, None, False, self._episodes, tree, self._options)
         seen = self._complete[: self._tasks.needed(index)]
         task = self._tasks.task(index, tree.child("task").generator(), seen)
-        return Trial(index, task, has_task=True, episodes=self._episodes, tree=tree)
+        return Trial(index, task, True, self._episodes, tree, self._options)
 
     def add(self, rollout: Rollout) -> None:
         """Take note of a rollout that is complete, if later tasks may depend on it."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -111,13 +111,17 @@ def _identity(task: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A rollout before it is played: `episodes` of one task, one after the other, and the root of its random numbers."""
+    """A rollout before it is played: `episodes` of one task, one after the other, and the root of its random numbers.
+
+    `first_options` are further options of the first reset.
+    """
 
     index: int
     task: Any
     has_task: bool
     episodes: int
     tree: SeedTree
+    first_options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def seed(self) -> int:
@@ -127,4 +131,5 @@ class Trial:
     def episode(self, number: int) -> NextEpisode:
         """Return what a slot plays as episode `number` of the trial."""
         seed = self.tree.child("episode", number).seed()
-        return NextEpisode(seed, {"task": self.task} if self.has_task else None)
+        options = {**({"task": self.task} if self.has_task else {}), **({} if number else self.first_options)}
+        return NextEpisode(seed, options or None)

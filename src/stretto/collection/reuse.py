@@ -1,0 +1,160 @@
+"""Whether a world carries anything from one episode into the next, and how to get a fresh one for every rollout."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from stretto.adapters.blocks import as_env
+from stretto.adapters.wrapped import WrappedAgents
+from stretto.core import AgentWorld, NextEpisode, Outcome
+from stretto.errors import UsageError
+from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree
+from stretto.spaces import SpaceLayout
+from stretto.workers.apart import Beat, Problem, run_apart
+
+CHECKED_STEPS = 30
+"""How many steps of an episode are compared."""
+
+CHECK_SECONDS = 10.0
+
+FRESH = "stretto.fresh"
+"""The option of a reset by which a world is made anew before it."""
+
+
+def carries_over(make: Callable[[], Any], episodes: Sequence[NextEpisode]) -> str | None:
+    """Say what carries something from one episode into the next, if anything does: a wrapper's name, or the world's.
+
+    The second of two episodes is played in a used world and in a fresh one, in a process of its own, and compared bit by
+    bit. What raises or dies there is told in earnest.
+    """
+    try:
+        found = run_apart(partial(_culprit, make, episodes), "being checked", CHECK_SECONDS)
+    except UsageError:  # it cannot be sent there
+        return None
+    return None if isinstance(found, Problem) else found
+
+
+def _culprit(make: Callable[[], Any], episodes: Sequence[NextEpisode], beat: Beat) -> str | None:
+    if _same(make, episodes, 0, beat):
+        return None
+    with closing(as_env(make())) as env:
+        layers = [type(env).__name__]
+        inner: Any = env
+        while isinstance(inner, gymnasium.Wrapper):
+            inner = inner.env
+            layers.append(type(inner).__name__)
+    for depth in range(1, len(layers)):
+        if _same(make, episodes, depth, beat):
+            return layers[depth - 1]
+    return layers[-1]
+
+
+def _same(make: Callable[[], Any], episodes: Sequence[NextEpisode], depth: int, beat: Beat) -> bool:
+    """Whether a used world and a fresh one give the same, without the `depth` outermost wrappers."""
+    first, second = episodes
+    with closing(as_env(make())) as used, closing(as_env(make())) as fresh:
+        worlds = [_inside(env, depth) for env in (used, fresh)]
+        _play(worlds[0], first, beat)
+        return _play(worlds[0], second, beat) == _play(worlds[1], second, beat)
+
+
+def _inside(env: Any, depth: int) -> Any:
+    for _ in range(depth):
+        env = env.env
+    return env
+
+
+def _play(env: Any, episode: NextEpisode, beat: Beat) -> list[bytes]:
+    """Play an episode with random actions; return what it gave, step by step."""
+    space = copy.deepcopy(env.action_space)
+    space.seed(0)
+    layout = SpaceLayout(env.observation_space)
+    tree = SeedTree(episode.seed or 0).child("global")
+    guard = PrivateGenerators(tree, 0, GLOBAL_GENERATORS)
+
+    def given(observation: Any, *numbers: Any) -> bytes:
+        parts = [np.asarray(leaf.get(observation)) for leaf in layout.fixed]
+        return b"".join(part.tobytes() for part in (*parts, np.array(numbers, np.float64)))
+
+    options = None if episode.options is None else dict(episode.options)
+    seen = [given(guard.run(env.reset, seed=episode.seed, options=options)[0])]
+    for _ in range(CHECKED_STEPS):
+        beat()
+        observation, reward, terminated, truncated, _ = guard.run(env.step, space.sample())
+        seen.append(given(observation, reward, terminated, truncated))
+        if terminated or truncated:
+            break
+    return seen
+
+
+class FreshEnv(gymnasium.Env[Any, Any]):
+    """A world that is made anew at the beginning of every rollout."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._env = make()
+        self._used = False
+        self.observation_space, self.action_space = self._env.observation_space, self._env.action_space
+        self.metadata, self.render_mode, self.spec = self._env.metadata, self._env.render_mode, self._env.spec
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        options = dict(options or {})
+        if options.pop(FRESH, False) and self._used:
+            self._env.close()
+            self._env = self._make()
+        self._used = True
+        started: tuple[Any, dict[str, Any]] = self._env.reset(seed=seed, options=options or None)
+        return started
+
+    def step(self, action: Any) -> Any:
+        return self._env.step(action)
+
+    def render(self) -> Any:
+        return self._env.render()
+
+    def close(self) -> None:
+        self._env.close()
+
+    @property
+    def unwrapped(self) -> Any:
+        return self._env.unwrapped
+
+
+class FreshAgents(WrappedAgents):
+    """The same for a world with several agents."""
+
+    def __init__(self, make: Callable[[], AgentWorld]) -> None:
+        super().__init__(make())
+        self._make, self._used = make, False
+
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Outcome:
+        options = dict(options or {})
+        if options.pop(FRESH, False) and self._used:
+            self._world.close()
+            self._world = self._make()
+            self.native = self._world.native
+        self._used = True
+        return super().reset(seed, options or None)
+
+
+@dataclass(frozen=True, slots=True)
+class FreshMaker:
+    """Makes a world that is made anew for every rollout."""
+
+    make: Callable[[], Any]
+    as_agents: Callable[[Any], AgentWorld]
+
+    def __call__(self) -> Any:
+        first = self.make()  # only to see what it is
+        first.close()
+        if isinstance(first, gymnasium.Env):
+            return FreshEnv(self.make)
+        return FreshAgents(lambda: self.as_agents(self.make()))
