@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import stretto
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
 from stretto.evaluation.statistics import has_result
 from stretto.evaluation.wording import numbers_text
 
-_OURS = Path(stretto.__file__).parent
+_OURS = Path(__file__).parent.parent
 
 
 @dataclass(frozen=True, slots=True)
