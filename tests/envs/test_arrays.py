@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from stretto.envs.arrays import LARGE_BYTES, Copier
+from stretto.envs.arrays import LARGE_BYTES, Copier, in_c_order, write_rows
 
 LARGE = np.zeros(LARGE_BYTES, np.uint8)
 
@@ -28,3 +28,19 @@ def test_memory_that_nobody_refers_to_is_used_again():
     copier = Copier()
     first = copier.copy(LARGE).ctypes.data
     assert copier.copy(LARGE + 1).ctypes.data == first
+
+
+@pytest.mark.parametrize("rows", [5, 5_000])
+@pytest.mark.parametrize("columns", [1, 4, 200])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_batch_is_written_in_c_order_however_it_lay(rows, columns, order):
+    batch = np.asarray(np.random.default_rng(0).random((rows, columns)), order=order)
+    target = np.zeros((rows + 2, columns), np.float32)
+    write_rows(target[1:-1], batch)
+    copied = in_c_order(batch, np.dtype(np.float32))
+    assert copied.flags.c_contiguous
+    assert not np.shares_memory(copied, batch)
+    assert np.array_equal(copied, batch.astype(np.float32))
+    assert np.array_equal(target[1:-1], copied)
+    assert not target[0].any()
+    assert not target[-1].any()

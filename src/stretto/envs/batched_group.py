@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -15,14 +15,14 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from stretto.core import NextEpisode
-from stretto.envs.arrays import Rows
+from stretto.envs.arrays import Rows, in_c_order, write_rows
 from stretto.envs.checks import check_observation, check_scalars
 from stretto.envs.infos import BatchInfos, Infos, entries
 from stretto.envs.messages import Built, Extras, Origin, ResetSlot, SlotPlan
 from stretto.envs.slot import GroupSettings
 from stretto.errors import InvalidOutput, Place, UsageError
 from stretto.seeding import PrivateGenerators, SeedTree
-from stretto.spaces import Leaf, SpaceLayout, map_space, row_of
+from stretto.spaces import Array, Leaf, SpaceLayout, map_space, row_of
 
 __calls_user_code__ = True
 
@@ -259,6 +259,8 @@ class BatchedGroup:
         if layout.loose:
             for i in range(count):
                 rows.target[block.first + i] = row_of(layout.space, observations, i)
+        elif layout.only is not None:
+            write_rows(cast(Array, rows.target)[block.span], observations)
         else:
             rows.target[block.span] = observations
         numbers = zip((rows.rewards, rows.terminated, rows.truncated), (rewards, terminated, truncated), strict=True)
@@ -270,7 +272,7 @@ class BatchedGroup:
         only, flag = self.layout.only, np.bool_
         if only is not None:
             # In C order wherever a block runs: the last bits of what is computed from an array may depend on its layout.
-            observations = np.array(observations, only.dtype, order="C")
+            observations = in_c_order(observations, only.dtype)
         else:
             arrays = [np.array(leaf.get(observations), leaf.dtype, order="C") for leaf in self.layout.fixed]
             observations = self.layout.batch(arrays, ())
