@@ -10,7 +10,7 @@ import stretto
 from stretto.bench import race
 from stretto.budget import CpuBudget
 from stretto.missions.resolve import find_missions, makers
-from stretto.testing import check_env
+from stretto.testing import check_env, play, sample_actions
 
 GAME = """
 from gymnasium.envs.classic_control import CartPoleEnv
@@ -105,6 +105,20 @@ def test_settings_behind_a_name_are_those_of_a_mission_file():
     assert mission.details["map_seed"] == 4
     with pytest.raises(stretto.UsageError, match=r"a mission's settings are mission, name, .*, got 'cog'"):
         find_missions("foundry_1,cog=2")
+
+
+@pytest.mark.parametrize("source", ["CartPole-v1,steps=3", "foundry_1,steps=3"])
+def test_a_mission_s_limit_of_steps_holds_wherever_it_is_run(source):
+    with stretto.make_vec(source, 1, backend="serial") as envs:
+        run = play(envs, sample_actions(envs, 8))
+    assert run.episodes == 2
+    assert [record.steps for record in stretto.evaluate(source, "random", episodes=1, jobs=0).records] == [3]
+
+
+def test_a_limit_of_steps_counts_the_steps_of_sequential_turns():
+    with stretto.make_vec("foundry_1,steps=3,cogs=2", 1, backend="serial", turns="sequential") as envs:
+        envs.reset(seed=0)
+        assert sum(bool(mask.any()) for mask in envs.mask.values()) == 1
 
 
 def test_what_stands_for_several_missions_is_no_single_world():

@@ -41,7 +41,7 @@ from stretto.envs.slots import SlotState
 from stretto.envs.tasks import Tasks, first_resets
 from stretto.envs.vector import VectorEnv
 from stretto.errors import FewerWorkers, InvalidLayout, ResourceError, UsageError, user_stacklevel
-from stretto.missions.makers import FactoryMaker, SpecMaker
+from stretto.missions.makers import FactoryMaker, Maker, SpecMaker
 from stretto.missions.resolve import makers as makers_of
 from stretto.spaces import SpaceLayout
 from stretto.workers.arena import lay_out
@@ -161,18 +161,18 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     )
     check_tasks(tasks)
     group = GroupSettings(mode, episode_seeds, global_rng, checks)
+    found = partial(makers_of, id_or_factory, num_envs, env_kwargs, variants=variants, turns=turns)
     worlds: Worlds
     if vectorized:
         _check_batchable(tasks=tasks, episode_seeds=episode_seeds, observation_mode=observation_mode != "same")
-        worlds = _blocks(id_or_factory, num_envs, vectorized, env_kwargs, wrappers, group)
+        worlds = _blocks(found(), vectorized, wrappers, group)
     else:
-        every: Wrappers = (*wrappers, partial(as_env, turns=turns))
-        worlds = Singles(makers_of(id_or_factory, num_envs, env_kwargs, every, variants), group)
+        worlds = Singles(found(wrappers=(*wrappers, partial(as_env, turns=turns))), group)
     budget = budget or default_budget()
     hint = ""
     one_by_one = wrappers or tasks or episode_seeds or observation_mode != "same"
     if vectorized is None and backend == "auto" and not one_by_one:
-        worlds, hint = _consider_vectorized(worlds, id_or_factory, env_kwargs, group)
+        worlds, hint = _consider_vectorized(worlds, found(), group)
     chosen = _choose(backend, workers, worlds, budget, isolate, partial(first_resets, tasks, seeded=episode_seeds))
     chosen = replace(chosen, reason=worlds.prefix + chosen.reason + hint, isolate=isolate or chosen.isolate)
     if transport == "message" and chosen.backend is PROCESS:
@@ -281,27 +281,22 @@ def _start(
             raise
 
 
-def _blocks(
-    source: Any,
-    num_envs: int,
-    vectorized: bool | int,
-    env_kwargs: Mapping[str, Any] | None,
-    wrappers: Wrappers,
-    group: GroupSettings,
-) -> Blocks:
+def _blocks(makers: Sequence[Maker], vectorized: bool | int, wrappers: Wrappers, group: GroupSettings) -> Blocks:
     """Return the worlds of a vectorized form, in blocks."""
+    num_envs, make = len(makers), makers[0]
     check_whole(vectorized=(int(vectorized), 1))
     if vectorized is not True and vectorized > num_envs:
         raise InvalidLayout(
             f"vectorized must be at most the number of environments, {num_envs}, got {vectorized} blocks"
         )
-    if isinstance(source, (list, tuple)):
-        raise UsageError(f"with vectorized=True there is one world for all environments, got {source!r}; pass just one")
-    (make,) = makers_of(source, 1, env_kwargs)
-    found = make.spec if isinstance(make, SpecMaker) else make.find() if isinstance(make, FactoryMaker) else make
+    if any(one is not make for one in makers):
+        raise UsageError(f"with vectorized=True there is one world for all environments, got {num_envs}; pass just one")
+    if not isinstance(make, SpecMaker | FactoryMaker):
+        raise UsageError("a vectorized form has a limit of steps of its own, got steps for it too; leave steps out")
+    found = make.spec if isinstance(make, SpecMaker) else make.find()
     if isinstance(found, EnvSpec) and found.vector_entry_point is None:
         raise UsageError(f"{found.id!r} has no vectorized form (no vector_entry_point); leave vectorized out")
-    maker = VectorMaker(found, dict(env_kwargs or {}), tuple(wrappers))
+    maker = VectorMaker(found, dict(make.kwargs), tuple(wrappers))
     return Blocks(maker, block_sizes(num_envs, None if vectorized is True else vectorized), group)
 
 
@@ -313,19 +308,20 @@ def _check_batchable(**given: Any) -> None:
             )
 
 
-def _consider_vectorized(
-    worlds: Worlds, source: Any, env_kwargs: Mapping[str, Any] | None, group: GroupSettings
-) -> tuple[Worlds, str]:
+def _consider_vectorized(worlds: Worlds, makers: Sequence[Maker], group: GroupSettings) -> tuple[Worlds, str]:
     """Return the vectorized form of an id if it gives the same numbers; else the plain environments, and a hint at it."""
-    make = makers_of(source, 1, env_kwargs)[0] if isinstance(source, str | EnvSpec) and worlds.count > 1 else None
-    if not isinstance(make, SpecMaker) or make.spec.vector_entry_point is None:
+    make = makers[0]
+    alike = len(makers) > 1 and all(one is make for one in makers)
+    if not alike or not isinstance(make, SpecMaker) or make.spec.vector_entry_point is None:
         return worlds, ""
-    spec = make.spec
-    blocks = _blocks(spec, worlds.count, True, env_kwargs, (), group)
+    blocks = _blocks(makers, True, (), group)
     differs = why_not_alike(worlds.sample, blocks.maker, group.autoreset_mode)
     if differs is None:
         return blocks, ""
-    return worlds, f"; {spec.id!r} has a vectorized form, used only if asked for (vectorized=True), because {differs}"
+    return (
+        worlds,
+        f"; {make.spec.id!r} has a vectorized form, used only if asked for (vectorized=True), because {differs}",
+    )
 
 
 def _state(

@@ -8,13 +8,17 @@ import importlib.util
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from stretto.adapters.agents import as_agents
 from stretto.adapters.gymnasium import spec_of
+from stretto.adapters.wrapped import limit_steps
+from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
 from stretto.importing import check_parameters
 from stretto.missions.makers import FactoryMaker, Maker, Reference, SpecMaker, Wrap, WrappedMaker
@@ -66,21 +70,25 @@ def makers(
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[Wrap] = (),
     variants: Sequence[str] = (),
+    turns: str = SIMULTANEOUS,
 ) -> list[Maker]:
     """Return what makes the world of each of `count` slots: one mission for all of them, or a list with one for each."""
     asked = _asked(env_kwargs, variants)
     several = isinstance(source, (list, tuple))
     if several and len(source) != count:
         raise UsageError(f"a list of worlds must have one for each environment, got {len(source)} for num_envs={count}")
-    found = [_maker(one, asked, wrappers) for one in (source if several else [source])]
+    found = [_maker(one, asked, wrappers, turns) for one in (source if several else [source])]
     return found if several else found * count
 
 
-def _maker(source: Any, asked: Source, wrappers: Sequence[Wrap]) -> Maker:
+def _maker(source: Any, asked: Source, wrappers: Sequence[Wrap], turns: str) -> Maker:
     found = _find(source, asked)
     if len(found) != 1:
         raise UsageError(f"one world is needed here, got {source!r}, which stands for {len(found)} missions; name one")
-    return WrappedMaker(found[0].make, tuple(wrappers)) if wrappers else found[0].make
+    (mission,) = found
+    limit = mission.max_steps
+    inner = () if limit is None else (partial(limit_steps, as_agents=partial(as_agents, turns=turns), max_steps=limit),)
+    return WrappedMaker(mission.make, (*inner, *wrappers)) if inner or wrappers else mission.make
 
 
 def _asked(
