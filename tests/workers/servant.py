@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from stretto.workers.base import Port, Start
+from stretto.workers.base import Port
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,6 @@ class Servant:
 
     def handle(self, message):
         match message:
-            case Start():
-                return None
             case Do("add", value):
                 self.sum += value
                 return self.sum

@@ -131,7 +131,7 @@ class _Lost:
 class BatchedGroup:
     """Blocks of worlds for the slots from `first` on. All are reset and stepped together, and restored together.
 
-    `progress[0]` changes whenever the group moves on; it is how others see which block it is at, and that it moves.
+    `position[0]` changes whenever the group moves on; it is how others see which block it is at, and that it moves.
     """
 
     def __init__(
@@ -141,9 +141,9 @@ class BatchedGroup:
         first: int,
         settings: GroupSettings,
         worker: int,
-        progress: memoryview[int],
+        position: memoryview[int],
     ) -> None:
-        self.first, self._worker, self._progress = first, worker, progress
+        self.first, self._worker, self._position = first, worker, position
         self.count = sum(sizes)
         begins = [sum(sizes[:index]) for index in range(len(sizes))]
         self.everyone = range(self.count)
@@ -181,12 +181,12 @@ class BatchedGroup:
 
     def _move_on(self, block: _Block, doing: str) -> None:
         self._at, self._doing = block, doing
-        self._progress[0] = block.first + 1
+        self._position[0] = block.first + 1
 
     def place(self) -> Place:
         """Say what the group is at: a block is known by its first slot."""
         step = self._at.steps if self._doing == "stepping" else None
-        slot = self.first + self._progress[0] - 1
+        slot = self.first + self._position[0] - 1
         return Place(self._doing, worker=self._worker, slot=slot, step=step, seed=self._at.seed)
 
     def turn_to(self, slot: int) -> Place:
@@ -195,9 +195,9 @@ class BatchedGroup:
 
     # ---- resetting and stepping ----
 
-    def reset(self, plans: Sequence[ResetSlot], rows: Rows) -> Extras:
+    def reset(self, resets: Sequence[ResetSlot], rows: Rows) -> Extras:
         extras, pieces = Extras(), []
-        by_slot = {how.slot: how for how in plans}
+        by_slot = {how.slot: how for how in resets}
         for block in [block for block in self._blocks if block.slot in by_slot]:
             self._move_on(block, "resetting")
             self._lost.pop(block, None)
@@ -287,7 +287,7 @@ class BatchedGroup:
     def _check_values(self, observations: Any, rewards: Any) -> None:
         """Raise because of values that the spaces do not contain, or of a reward that is no number, with their slot."""
         for i, reward in enumerate(rewards):
-            self._progress[0] = self._at.first + i + 1
+            self._position[0] = self._at.first + i + 1
             check_observation(self.layout, row_of(self.layout.space, observations, i), self.place(), strict=True)
             check_scalars(reward, False, False, self.place(), strict=True)
 

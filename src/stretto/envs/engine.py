@@ -75,8 +75,8 @@ class Engine:
             if self.flying:
                 return self._reset_beside_others(seeds, options, slots)
         failed = failed or bool(self.flying)
-        plans = {how.slot: how for how in state.plan_reset(seeds, options, slots)}
-        for slot, how in plans.items():
+        resets = {how.slot: how for how in state.plan_reset(seeds, options, slots)}
+        for slot, how in resets.items():
             state.last_reset[slot] = how
             if failed or how.seed is not None:  # else it may have to be restored to what was before
                 state.history.forget(slot)
@@ -87,20 +87,20 @@ class Engine:
         state.align()
         buffer = 1 - state.buffer
         self._stuck = "a reset was interrupted or failed"
-        shares = [[plans[slot] for slot in seat.factory.slots if slot in plans] for seat in supervisor.seats]
+        shares = [[resets[slot] for slot in seat.factory.slots if slot in resets] for seat in supervisor.seats]
         requests = [
             supervisor.ask(seat, sender(messages.Reset(share, buffer)), "resetting", self._limits.reset)
             for seat, share in zip(supervisor.seats, shares, strict=True)
             if share
         ]
-        state.being_reset = frozenset(plans)
+        state.being_reset = frozenset(resets)
         try:
             answers = supervisor.settle(requests)
         finally:
             state.being_reset = frozenset()
         if len(slots) < self.count:
-            state.copy_rows([slot for slot in self.everyone if slot not in plans], state.buffer, buffer)
-        for how in plans.values():
+            state.copy_rows([slot for slot in self.everyone if slot not in resets], state.buffer, buffer)
+        for how in resets.values():
             state.history.reset(how)
         infos = self._take(answers, buffer, [[how.slot for how in share] for share in shares if share])
         state.buffer = buffer

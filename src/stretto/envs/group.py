@@ -49,7 +49,7 @@ class Group(Protocol):
     def turn_to(self, slot: int) -> Place:
         """Be at another slot, of which something is to be said, and say where that is."""
 
-    def reset(self, plans: Sequence[ResetSlot], rows: Rows) -> Extras:
+    def reset(self, resets: Sequence[ResetSlot], rows: Rows) -> Extras:
         """Reset some slots and write their rows."""
 
     def step(self, indices: Sequence[int], actions: Any, rows: Rows) -> Extras | None:
@@ -83,13 +83,13 @@ class Group(Protocol):
 class EnvGroup:
     """Single worlds for the slots from `first` on, one for each of `makers`.
 
-    `progress[0]` changes whenever the group moves on; it is how others see which world it is at, and that it moves.
+    `position[0]` changes whenever the group moves on; it is how others see which world it is at, and that it moves.
     """
 
     def __init__(
-        self, makers: Sequence[Maker], first: int, settings: GroupSettings, worker: int, progress: memoryview[int]
+        self, makers: Sequence[Maker], first: int, settings: GroupSettings, worker: int, position: memoryview[int]
     ) -> None:
-        self.first, self.worker, self.progress = first, worker, progress
+        self.first, self.worker, self.position = first, worker, position
         self.count = len(makers)
         self.everyone = range(self.count)
         self.units: Sequence[range] = [range(i, i + 1) for i in self.everyone]
@@ -152,10 +152,10 @@ class EnvGroup:
         self._doing = doing
         self.slots[i].resetting = False
         self.slots[i].count()
-        self.progress[0] = i + 1
+        self.position[0] = i + 1
 
     def place(self) -> Place:
-        i = self.progress[0] - 1
+        i = self.position[0] - 1
         slot = self.slots[i if 0 <= i < self.count else 0]
         known = slot.episode >= 0
         doing = "resetting" if slot.resetting else self._doing
@@ -170,9 +170,9 @@ class EnvGroup:
 
     # ---- resetting and stepping ----
 
-    def reset(self, plans: Sequence[ResetSlot], rows: Rows) -> Extras:
+    def reset(self, resets: Sequence[ResetSlot], rows: Rows) -> Extras:
         self._begin()
-        for how in plans:
+        for how in resets:
             i = how.slot - self.first
             self._move_on(i, "resetting")
             observation, info = self.slots[i].reset(how)
@@ -232,13 +232,13 @@ class EnvGroup:
         else numpy converts; shapes are looked at first, because it repeats a value until it fills its row.
         """
         self._doing = "stepping"
-        progress, target, length, shape = self.progress, rows.target, self._length, self._shape
+        position, target, length, shape = self.position, rows.target, self._length, self._shape
         exact = None if self._converts else rows.exact
         steps = self._steps if indices is self.everyone else [self._steps[i] for i in indices]
         rewards: list[Any] = []
         add = rewards.append
         for i, step, action in zip(indices, steps, actions, strict=True):
-            progress[0] = i + 1
+            position[0] = i + 1
             observation, reward, terminated, truncated, info = step(action)
             add(reward)
             if terminated or truncated:

@@ -19,7 +19,7 @@ from stretto.envs.messages import Attach, Extras
 from stretto.envs.restorer import Restorer
 from stretto.envs.slot import GroupSettings, Maker
 from stretto.errors import InvalidOutput
-from stretto.workers.base import Port, Start
+from stretto.workers.base import Port
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +121,9 @@ class GroupService:
             case messages.Step(slots, actions, buffer):
                 indices = group.everyone if slots is None else [slot - group.first for slot in slots]
                 return self._with_rows(group.step(indices, actions, self._rows[buffer]), buffer, indices)
-            case messages.Reset(slots, buffer):
-                indices = [how.slot - group.first for how in slots]
-                return self._with_rows(group.reset(slots, self._rows[buffer]), buffer, indices)
+            case messages.Reset(resets, buffer):
+                indices = [how.slot - group.first for how in resets]
+                return self._with_rows(group.reset(resets, self._rows[buffer]), buffer, indices)
             case messages.Call(name, args, kwargs, slots):
                 self._asked = [i for i in group.everyone if slots is None or group.first + i in slots]
                 return group.call(name, args, kwargs, self._asked)
@@ -149,8 +149,6 @@ class GroupService:
                 return None
             case messages.Describe():
                 return group.describe()
-            case Start():
-                return None
             case _:
                 raise AssertionError(f"no such message: {message!r}")
 

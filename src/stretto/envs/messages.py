@@ -74,9 +74,9 @@ class ResetSlot:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Reset these slots and write their observations into `buffer`."""
+    """Reset slots and write their observations into `buffer`."""
 
-    slots: list[ResetSlot]
+    resets: list[ResetSlot]
     buffer: int
 
 

@@ -94,8 +94,8 @@ class Restorer:
                 case event:
                     raise AssertionError(f"no such event: {event!r}")
 
-    def _reset(self, plans: Sequence[ResetSlot]) -> None:
-        self._group.reset(plans, self._rows)
+    def _reset(self, resets: Sequence[ResetSlot]) -> None:
+        self._group.reset(resets, self._rows)
         self._stepped = False
 
     def _each_step(self, by_slot: Sequence[Any]) -> Iterable[Any]:

@@ -137,7 +137,7 @@ class SlotState:
 
     def plan_reset(self, seeds: Seeds, options: Options, slots: Iterable[int]) -> list[ResetSlot]:
         """Say how each of these slots is to be reset. A seed begins a new count of episodes."""
-        plans = []
+        resets = []
         for slot in slots:
             seed = seeds[slot]
             if seed is None and self._episode_seeds and self.slot_seeds[slot] is None:
@@ -161,8 +161,8 @@ class SlotState:
                 entropy=self.entropy,
                 next=self.coming_by_task([slot]).get(slot),
             )
-            plans.append(how)
-        return plans
+            resets.append(how)
+        return resets
 
     def set_tasks(self, tasks: Tasks | None) -> None:
         """Use another source from now on; episodes that have begun keep their task."""

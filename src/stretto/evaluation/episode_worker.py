@@ -29,7 +29,7 @@ from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
 from stretto.rollout import FORFEIT, EpisodePlan, rollout
 from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws, PrivateGenerators, SeedTree
-from stretto.workers.base import Port, Start
+from stretto.workers.base import Port
 
 __calls_user_code__ = True
 
@@ -121,7 +121,7 @@ class EpisodeService:
                     set_default_budget(CpuBudget(cores))
                 self._at("playing", task.mission, task.entry, task.episodes[0])
                 return self._play(task, facts, "processes" if apart else None)
-            case Start() | Ready():
+            case Ready():
                 return None
             case _:
                 raise AssertionError(f"no such message: {message!r}")

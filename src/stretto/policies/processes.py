@@ -17,7 +17,7 @@ from stretto.policies.runners import Weights
 from stretto.seeding import GlobalDraws
 from stretto.spaces import leaves
 from stretto.workers.backends import PROCESS
-from stretto.workers.base import Port, Start
+from stretto.workers.base import Port
 from stretto.workers.mail import dump, unsendable
 from stretto.workers.output import deliver_all
 from stretto.workers.requests import Request, Seat, sender
@@ -112,8 +112,6 @@ class _ActorsService:
                 return self._draws.names()
             case _WhichStuck():
                 return next((i for i, decision in enumerate(self._last) if _is_stuck(decision)), None)
-            case Start():
-                pass
             case _:
                 raise AssertionError(f"no such message: {message!r}")
         return None

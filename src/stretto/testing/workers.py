@@ -16,7 +16,7 @@ import numpy as np
 from stretto.errors import WorldFailed
 from stretto.testing.values import ContractBroken, require
 from stretto.workers.arena import Arena, Field, lay_out
-from stretto.workers.base import Failure, Port, Reply, Service, Start, Worker
+from stretto.workers.base import Failure, Port, Reply, Service, Worker
 from stretto.workers.control import Bell
 from stretto.workers.waiting import Waiter
 
@@ -43,7 +43,6 @@ def check_worker(start_worker: StartWorker, *, pickles: bool = False, shares_mem
         worker = start_worker(0, CAPACITY, arena, bell, partial(_Service, str(marker)))
         caller = _Caller(worker, bell)
         try:
-            _starts(caller)
             _tells_what_it_shares(caller, pickles, shares_memory)
             if shares_memory:
                 _sees_the_same_memory(caller, arena)
@@ -82,8 +81,6 @@ class _Service:
 
     def handle(self, message: Any) -> object:
         match message:
-            case Start():
-                return "started"
             case _Raise(kind):
                 _raise(kind)
             case _Describe():
@@ -144,15 +141,8 @@ class _Caller:
         return self.frames.get(number)
 
 
-def _starts(caller: _Caller) -> None:
-    reply = caller.answer(1)
-    require(
-        isinstance(reply, Reply) and reply.value == "started",
-        f"request 1 of a worker is its Start, and must be answered by its service, got {reply!r}",
-    )
-
-
 def _tells_what_it_shares(caller: _Caller, pickles: bool, shares_memory: bool) -> None:
+    require(isinstance(caller.answer(1), Reply), "request 1 of a worker is its start, and must be answered")
     shares = caller.answer(caller.worker.send(_Describe())).value
     require(
         shares == (pickles, shares_memory),

@@ -67,15 +67,14 @@ class Host:
         match message:
             case Start(factory):
                 self.service = factory(self.port)
-                return self.service.handle(message)
             case Stop():
                 self.stopped = True
                 if self.service is not None:
                     self.service.close()
-                return None
             case _:
                 assert self.service is not None
                 return self.service.handle(message)
+        return None
 
 
 def serve(port: Port, wait: Waiting) -> None:
