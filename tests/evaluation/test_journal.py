@@ -92,7 +92,8 @@ def test_a_new_evaluation_takes_no_folder_that_has_one(tmp_path):
 
 
 def test_two_programs_cannot_write_into_one_folder(tmp_path):
-    with Journal(tmp_path, {"a": 1}, resume=False):
+    with Journal(tmp_path, {"a": 1}, resume=False) as journal:
+        journal.begin()
         for resume in (False, True):
             with pytest.raises(UsageError, match="another program evaluates into"):
                 Journal(tmp_path, {"a": 1}, resume=resume)

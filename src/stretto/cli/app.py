@@ -19,6 +19,7 @@ from stretto.cli.missions import missions_command
 from stretto.cli.options import BAD_USAGE, DONE, FAILED, INTERRUPTED
 from stretto.cli.play import play_command
 from stretto.cli.policies import policies_command
+from stretto.cli.runs import compare_command, report_command
 from stretto.cli.text import say, users_frames
 from stretto.cli.verify import verify_command
 from stretto.errors import StrettoError, UsageError
@@ -35,6 +36,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("eval")(evaluate_command)
+app.command("report")(report_command)
+app.command("compare")(compare_command)
 app.command("missions")(missions_command)
 app.command("policies")(policies_command)
 app.command("describe")(describe_command)
@@ -77,7 +80,8 @@ def main(arguments: list[str] | None = None) -> int:
         code = INTERRUPTED
     except Exception as error:
         if hasattr(error, "place"):
-            say(f"stretto: code of a mission or a policy raised {type(error).__name__}: {error}")
+            doing = error.place.doing
+            say(f"stretto: code of a mission or a policy raised {type(error).__name__} while {doing}: {error}")
             print(users_frames(error), end="", file=sys.stderr)
         elif isinstance(error, BrokenPipeError):
             # Whoever read our output has enough; nothing more can be said there, not even when the interpreter flushes it.

@@ -16,10 +16,12 @@ from stretto.cli import options
 from stretto.cli.films import film, tell_unfilmable
 from stretto.cli.options import DONE, FAILED, Format
 from stretto.cli.results import print_report, prints_on_stderr, progress
+from stretto.cli.runs import say_changes
 from stretto.cli.text import say
 from stretto.core import SIMULTANEOUS
-from stretto.errors import UsageError
+from stretto.errors import ResourceError, UsageError
 from stretto.evaluation.evaluate import EvaluationInterrupted, evaluate
+from stretto.evaluation.journal import PLAN
 from stretto.evaluation.plan import HANG_SECONDS, Plan, entries_of
 from stretto.evaluation.report import Report
 from stretto.evaluation.tracing import TRACE
@@ -77,10 +79,15 @@ class Asked:
                 f"there is no evaluation to go on with in {folder}: it has no readable {ARGUMENTS}"
             ) from None
 
-    def keep(self, folder: Path | None) -> None:
-        """Write it into a folder, if there is one, and if it does not hold what was asked for at first."""
-        if folder is not None and not (folder / ARGUMENTS).exists():
-            atomic_write(folder / ARGUMENTS, json.dumps(asdict(self), indent=1) + "\n")
+    def keep(self, folder: Path, *, resume: bool) -> None:
+        """Write it into a folder; where an evaluation goes on, of what it holds only the number of episodes changes."""
+        kept = (
+            replace(Asked.begun(folder), episodes=self.episodes) if resume and (folder / ARGUMENTS).exists() else self
+        )
+        try:
+            atomic_write(folder / ARGUMENTS, json.dumps(asdict(kept), indent=1) + "\n")
+        except OSError as error:
+            raise ResourceError(f"{folder / ARGUMENTS} could not be written: {error.strerror}; make room") from None
 
     def check(self) -> None:
         """Refuse what could not be played."""
@@ -159,6 +166,7 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     output: options.Output = Format.TABLE,
     out: options.Out = None,
     resume: options.Resume = None,
+    accept_changes: options.AcceptChanges = False,
     video: options.Video = 0,
     replays: options.Replays = False,
     trace: options.Trace = None,
@@ -180,11 +188,13 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
         "out": folder,
         "resume": resume is not None,
         "replays": replays,
+        "accept_changes": accept_changes,
         "trace": {None: False, "": True}.get(trace, trace),
         "command": shlex.join(["stretto", *context.obj]) if context.obj else None,
     }
     report = _evaluated(asked, missions, specs, how, output, quiet=quiet)
     print_report(report, output)
+    say_changes(report)
     if asked.mix and (idle := _idle([spec.name for spec in specs], report)):
         say(f"stretto: warning: {idle}")
     if folder is not None:
@@ -243,7 +253,8 @@ def _evaluated(
     """Play it; when interrupted, print what there is, and how to go on."""
 
     def begin() -> None:
-        asked.keep(how["out"])
+        if how["out"] is not None:
+            asked.keep(how["out"], resume=how["resume"])
         if asked.deterministic:
             say(f"deterministic: {determinism_note()}")
 
@@ -256,6 +267,6 @@ def _evaluated(
             print_report(interrupted.report, output)
         done, total = len(interrupted.report.records), asked.count() * len(missions)
         say(f"stretto: interrupted after {done} of {total} episodes; policies may not have played the same ones yet")
-        if how["out"] is not None:
+        if how["out"] is not None and (how["out"] / PLAN).exists():  # there is none before the first episode
             say(f"stretto: what is finished is kept; go on with: stretto eval --resume {how['out']}")
         raise

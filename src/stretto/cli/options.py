@@ -158,7 +158,13 @@ Normalize = Annotated[
 ]
 Output = Annotated[Format, Option("--format", help="How results are printed.")]
 Out = Annotated[Path | None, Option("--out", metavar="DIR", help="A new folder for records, summary and report.")]
-Resume = Annotated[Path | None, Option("--resume", metavar="DIR", help="Go on with what was begun in this folder.")]
+Resume = Annotated[
+    Path | None,
+    Option("--resume", metavar="DIR", help="Go on with what was begun in this folder; with -e, play more episodes."),
+]
+AcceptChanges = Annotated[
+    bool, Option("--accept-changes", help="Go on although code, weights or versions have changed; the report says so.")
+]
 Video = Annotated[int, whole("--video", help="Film the first so many episodes, into the folder.", show_default=False)]
 Replays = Annotated[
     bool, Option("--replays", help="Let worlds that can write their episodes to files of their own, into the folder.")

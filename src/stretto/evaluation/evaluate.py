@@ -15,6 +15,7 @@ from stretto.budget import CpuBudget, default_budget
 from stretto.core import SIMULTANEOUS
 from stretto.errors import FewerWorkers, RunsHere, UsageError, user_stacklevel
 from stretto.evaluation.episode_worker import EpisodeWorkerFactory
+from stretto.evaluation.identity import IDENTITY, identify_plan
 from stretto.evaluation.journal import Journal
 from stretto.evaluation.plan import HANG_SECONDS, Plan, PlaySettings, Task, entries_of
 from stretto.evaluation.records import EpisodeRecord
@@ -62,6 +63,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     out: str | Path | None = None,
     resume: bool = False,
     replays: bool = False,
+    accept_changes: bool = False,
     trace: str | Path | bool = False,
     command: str | None = None,
     on_begin: Callable[[], None] = lambda: None,
@@ -102,7 +104,9 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         reverse: play the tasks in reverse order; this never changes a result.
         budget: the cores to use; by default those of this process.
         out: a folder for the records, as they come, and for the report at the end.
-        resume: go on with what was begun in that folder.
+        resume: go on with what was begun in that folder, or, with more `episodes`, with what is finished there. It is
+            refused if code, weights or versions have changed since.
+        accept_changes: go on all the same; the report then says what has changed, and after how many episodes.
         replays: let worlds that have `save_replay(path)` write their episodes into the folder's `replays`.
         trace: a file for the spans of all processes, to be opened in Perfetto; `True`: trace.json in the folder of `out`.
         command: the command line that asked for this, for the report to show.
@@ -139,16 +143,17 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     began = time.perf_counter()
     with ExitStack() as stack:
         stack.callback(lease.release)
-        journal = stack.enter_context(Journal(out, described, resume=resume)) if out is not None else None
+        journal = None
+        if out is not None:
+            journal = stack.enter_context(Journal(out, described, resume=resume, accept_changes=accept_changes))
         stack.enter_context(traced(path))
         stack.enter_context(torch_as_before())
-        on_begin()
-        records = _play_all(plan, execution, journal, chosen, on_episode)
+        records = _play_all(plan, execution, journal, chosen, _Heard(on_begin, on_episode))
         if journal is not None and journal.finished and not (records.more or records.interrupted):
-            journal.finish()
             return Report.load(journal.folder)
         timing = {**run, "seconds": round(time.perf_counter() - began, 3), "processes": records.workers}
-        shown = {**described, **({"batches": records.batches} if records.batches else {}), "timing": timing}
+        batches = {"batches": records.batches} if records.batches else {}
+        shown = {**(described if journal is None else journal.plan), **batches, "timing": timing}
         report = Report.of(
             records.kept,
             shown,
@@ -161,8 +166,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         if records.interrupted:
             raise EvaluationInterrupted(report)
         if journal is not None:
-            report.save(journal.folder)
-            journal.finish()
+            journal.finish(report)
     return report
 
 
@@ -254,6 +258,14 @@ def _jobs_elsewhere(plan: Plan, settings: PlaySettings, jobs: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class _Heard:
+    """Whoever hears of a plan being played: that it begins, and each episode."""
+
+    on_begin: Callable[[], None]
+    on_episode: Callable[[EpisodeRecord], None]
+
+
+@dataclass(frozen=True, slots=True)
 class _Kept:
     """The records of a plan; `more` says whether any of them was not in the journal before.
 
@@ -272,7 +284,7 @@ def _play_all(
     execution: _Execution,
     journal: Journal | None,
     chosen: set[int],
-    on_episode: Callable[[EpisodeRecord], None],
+    heard: _Heard,
 ) -> _Kept:
     """Play all of the plan that is chosen and not in the journal yet; return the records of everything."""
     before = {record.key: record for record in journal.records} if journal is not None else {}
@@ -282,13 +294,13 @@ def _play_all(
         for n in range(plan.episodes)
     }
     for record in before.values():
-        on_episode(record)
+        heard.on_episode(record)
 
     def keep(record: EpisodeRecord) -> None:
         if record.key not in before:
             if journal is not None:
                 journal.add(record)
-            on_episode(record)
+            heard.on_episode(record)
 
     done = [where for key, where in keys.items() if key in before or where[2] not in chosen]
     run: Scheduler | None = None
@@ -299,6 +311,10 @@ def _play_all(
             with Scheduler(plan, execution.settings, PROCESS if execution.jobs else SERIAL, most, keep) as run:
                 facts = run.look(strict=False)
                 batches = plan.batches(facts)
+                # Only now: what is refused leaves nothing behind that would stand in the way of the next one.
+                heard.on_begin()
+                if journal is not None:
+                    journal.begin()
                 tasks = plan.tasks(facts, done)
                 tasks = [Task(t.mission, t.entry, tuple(n for n in t.episodes if n in chosen)) for t in tasks]
                 workers, cores = execution.split(len(tasks), max(len(one.agents) for one in facts.values()))
@@ -312,7 +328,7 @@ def _play_all(
 
 
 def about(plan: Plan) -> dict[str, Any]:
-    """Describe a plan in plain values."""
+    """Describe a plan in plain values, with what produces its results."""
     specs = [spec for entry in plan.entries for spec in entry.specs]
     devices = {spec.name: spec.device for spec in specs if spec.device is not None}
     return {
@@ -327,4 +343,5 @@ def about(plan: Plan) -> dict[str, Any]:
         "seed": plan.seed,
         "steps": plan.max_steps,
         "native_threads": plan.native_threads,
+        IDENTITY: identify_plan(plan),
     }

@@ -13,6 +13,8 @@ from typing import Any
 from stretto.evaluation.answer import Answer, answer_of
 from stretto.evaluation.failures import FailureGroup, group_failures
 from stretto.evaluation.film_files import MIME_TYPES
+from stretto.evaluation.identity import CHANGES, IDENTITY
+from stretto.evaluation.identity_section import identity_section
 from stretto.evaluation.page_elements import facts_list, table, text
 from stretto.evaluation.plots import Axis, Row, estimate, plot, strip
 from stretto.evaluation.records import RecordKey
@@ -57,7 +59,8 @@ def render_html(report: Report, films: Mapping[RecordKey, Path] | None = None) -
         "Rewards": _distributions(report),
         "Statistics": _game_statistics(report),
         "Timing": _timing(report),
-        "Plan": facts_list({key: value for key, value in report.plan.items() if key != "timing"}),
+        "Plan": facts_list({key: value for key, value in report.plan.items() if key not in ("timing", IDENTITY, CHANGES)}),
+        "Identity": identity_section(report.plan),
     }
     shown = {title: words for title, words in sections.items() if words}
     links = "".join(f'<a href="#{title.lower()}">{title}</a>' for title in shown)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 import math
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import MISSING, dataclass, field
+from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from stretto.core import AgentId, WorldStatistics
-from stretto.errors import PolicyLost, WorkerDied, WorldHung
+from stretto.errors import PolicyLost, UsageError, WorkerDied, WorldHung
+
+R = TypeVar("R")
 
 RecordKey = tuple[str, str, int]
 """What identifies an episode within a plan: its mission, its label and its number."""
@@ -79,11 +85,20 @@ class EpisodeRecord:
         return {**dataclasses.asdict(self), **plain}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> EpisodeRecord:
-        """Return the record that `as_json` was called on."""
-        failure = values["failure"]
-        rewards = {agent: math.nan if reward is None else reward for agent, reward in values["rewards"].items()}
-        return cls(**{**values, "rewards": rewards, "failure": None if failure is None else EpisodeFailure(**failure)})
+    def from_json(cls, values: Any) -> EpisodeRecord:
+        """Return the record that `as_json` was called on.
+
+        Raises:
+            ValueError: if `values` are no such record; the message says which field is wrong.
+        """
+        if not isinstance(values, dict):
+            raise ValueError(f"it is {_short(values)}")  # noqa: TRY004  a damaged file is no mistake in a program
+        failure, rewards = values.get("failure"), values.get("rewards")
+        if isinstance(rewards, dict):
+            rewards = {agent: math.nan if reward is None else reward for agent, reward in rewards.items()}
+        if isinstance(failure, dict):
+            failure = _built(EpisodeFailure, failure)
+        return _built(cls, {**values, "rewards": rewards, "failure": failure})
 
 
 def episode_file_name(key: RecordKey) -> str:
@@ -110,3 +125,63 @@ def split_statistics(
 def finite(numbers: Mapping[str, float | None]) -> dict[str, float | None]:
     """Return `numbers` with None for those that are not finite."""
     return {name: None if one is None or not math.isfinite(one) else one for name, one in numbers.items()}
+
+
+def read_records(path: Path, *, whole: bool) -> list[EpisodeRecord]:
+    """Return the records of a file with one a line; of one that is not `whole`, a last line that was cut off is left out.
+
+    Raises:
+        UsageError: if a line is damaged. The file stays as it is.
+    """
+    lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    # Whatever stands after the last end of a line was being written when the process died.
+    cut_off = lines.pop()
+    records = []
+    for number, line in enumerate([*lines, cut_off] if whole and cut_off else lines, 1):
+        try:
+            records.append(EpisodeRecord.from_json(json.loads(line)))
+        except (ValueError, RecursionError) as error:
+            reason = " ".join(str(error).split())
+            raise UsageError(
+                f"each line of {path} must be the record of an episode, but line {number} is damaged: {reason}; put the "
+                f"file back from a copy, or remove that line, and --resume plays its episode again"
+            ) from None
+    return records
+
+
+def _built(kind: type[R], values: Mapping[str, Any]) -> R:
+    """Return a record of these values; values of other types than its fields have are refused."""
+    hints = _hints(cast(Any, kind))
+    needed = {one.name for one in dataclasses.fields(kind) if one.default is MISSING and one.default_factory is MISSING}  # type: ignore[arg-type]
+    if wrong := sorted(needed - values.keys()):
+        raise ValueError(f"it has no {wrong[0]}")
+    for name, value in values.items():
+        if name not in hints:
+            raise ValueError(f"it has an unknown {_short(name)}")
+        if not _fits(value, hints[name]):
+            raise ValueError(f"its {name} is {_short(value)}")
+    return kind(**values)
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value has the type that a field of a record is annotated with."""
+    if hint is Any:
+        return True
+    if isinstance(hint, UnionType):
+        return any(_fits(value, one) for one in get_args(hint))
+    if get_origin(hint) is Mapping:
+        key, each = get_args(hint)
+        return isinstance(value, dict) and all(_fits(k, key) and _fits(v, each) for k, v in value.items())
+    if isinstance(value, bool):
+        return hint is bool
+    return isinstance(value, (int, float) if hint is float else hint)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:39]}…"

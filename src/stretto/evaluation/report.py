@@ -17,7 +17,7 @@ import numpy as np
 from stretto.checkpoint import atomic_write_all
 from stretto.errors import UsageError
 from stretto.evaluation.film_files import saved_films
-from stretto.evaluation.records import EpisodeRecord, RecordKey
+from stretto.evaluation.records import EpisodeRecord, RecordKey, read_records
 from stretto.evaluation.scales import References
 from stretto.evaluation.statistics import summarize
 from stretto.evaluation.summary import Failed, Summary
@@ -162,7 +162,7 @@ class Report:
         """Return the report that was saved in `folder`.
 
         Raises:
-            UsageError: if there is none.
+            UsageError: if there is none, or it is damaged.
         """
         folder = Path(folder)
         if missing := [name for name in (SUMMARY, EPISODES) if not (folder / name).is_file()]:

@@ -118,9 +118,11 @@ class Scheduler:
     def _why_unplayable(self, pair: tuple[int, int], answer: Request) -> BaseException:
         """Return why a mission cannot be played by a policy at all."""
         assert answer.error is not None
-        if not answer.lost:
-            return answer.error
         mission, entry = self._plan.missions[pair[0]].name, self._plan.entries[pair[1]].label
+        if not answer.lost:
+            if isinstance(answer.error, UsageError) and mission not in str(answer.error):
+                answer.error.args = (f"{answer.error} (for {mission} with {entry})", *answer.error.args[1:])
+            return answer.error
         what = f"the process that makes {mission} and loads {entry}"
         message, text = how_lost(what, answer.error, self._settings.limits.hang_seconds)
         died = WorkerDied(message, Place("looking at what is played"))
