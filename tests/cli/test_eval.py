@@ -251,7 +251,7 @@ def test_a_reward_that_is_no_number_is_listed_as_a_failure_and_the_exit_code_say
     done = call("eval", "-m", "worthless.py:World", "-p", "noop", "-e", "2", "-s", "3", "-j", "0", "--quiet")
     assert done.returncode == 1
     assert "2 of 2 episodes failed" in done.stdout
-    assert "failed: worthless.py:World, noop, episode 0: " in done.stdout
+    assert "failed: worthless:World, noop, episode 0: " in done.stdout
 
 
 @pytest.mark.parametrize("words", [["missions"], ["describe", "foundry_1"]], ids=str)

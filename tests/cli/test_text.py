@@ -13,7 +13,9 @@ from stretto.cli.app import main
 from stretto.cli.text import documentation
 
 
-@pytest.mark.parametrize("command", ["", "eval", "missions", "policies", "describe", "play", "verify", "bench"])
+@pytest.mark.parametrize(
+    "command", ["", "eval", "missions", "policies", "describe", "play", "verify", "bench", "report", "compare"]
+)
 def test_help_fits_and_cuts_no_sentence_short(command, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main([command, "--help"] if command else []) == 0

@@ -56,7 +56,9 @@ def test_a_policy_that_cannot_be_built_for_one_mission_plays_the_others(jobs):
 def test_a_mission_that_cannot_be_made_fails_for_all_policies_and_is_nobodys_fault(jobs):
     report = stretto.evaluate([no_licence, "gym:CartPole-v1"], [OnlyForTwo, Zero], episodes=1, steps=5, jobs=jobs)
     told = results(report)
-    assert told["no_licence", "Zero"] == told["no_licence", "OnlyForTwo"] == ("RuntimeError", None)
+    assert (
+        told["test_broken:no_licence", "Zero"] == told["test_broken:no_licence", "OnlyForTwo"] == ("RuntimeError", None)
+    )
     assert told["gym:CartPole-v1", "Zero"] == 5
 
 

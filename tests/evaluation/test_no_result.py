@@ -59,7 +59,9 @@ def test_rewards_that_add_up_to_no_number_are_a_failure_and_no_file_has_a_number
     failure = odd[0].failure
     assert (failure.kind, failure.agent, failure.lost) == ("RewardNotFinite", "agent_0", False)
     assert "must add up to a number" in failure.message
-    assert "got nan for agent_0 on Unbounded; let the world's step return finite rewards" in failure.message
+    assert (
+        "got nan for agent_0 on test_no_result:Unbounded; let the world's step return finite rewards" in failure.message
+    )
     assert report.summary.by_mission[0].failures == len(odd)
     assert report.summary.by_mission[0].reward == 5.0
     lines = [no_constants(line) for line in (tmp_path / "episodes.jsonl").read_text().splitlines()]
@@ -97,7 +99,7 @@ class Slamming(Counting):
 
 @pytest.mark.parametrize("jobs", [0, 1])
 def test_a_world_that_cannot_be_closed_is_told_by_its_own_error(jobs):
-    report = evaluate(Slamming, "noop", episodes=4, jobs=jobs)
+    report = evaluate(Slamming, "noop", episodes=8, jobs=jobs)
     failures = {record.seed % 2: record.failure for record in report.records}
     assert failures[0] is None
     assert (failures[1].kind, failures[1].step) == ("ValueError", 2)

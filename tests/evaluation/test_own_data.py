@@ -133,7 +133,7 @@ def test_memory_that_is_used_again_makes_no_difference_wherever_agents_choose(jo
 def test_an_episode_that_is_watched_is_the_one_that_was_counted(expected):
     for i, policy in enumerate(POLICIES):
         record = json.loads(expected[3 * i])
-        moments = list(watch_episode(plan_of(Mission("Thrifty", Thrifty), [policy], 1), 0))
+        moments = list(watch_episode(plan_of(Mission("test_own_data:Thrifty", Thrifty), [policy], 1), 0))
         for agent in AGENTS:
             assert sum(moment.rewards[agent] for moment in moments) == record["rewards"][agent]
 

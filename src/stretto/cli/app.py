@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if hasattr(error, "place"):
             doing = error.place.doing
-            say(f"stretto: code of a mission or a policy raised {type(error).__name__} while {doing}: {error}")
+            say(f"stretto: code of a mission or a policy raised {type(error).__name__}: {error} (while {doing})")
             print(users_frames(error), end="", file=sys.stderr)
         elif isinstance(error, BrokenPipeError):
             # Whoever read our output has enough; nothing more can be said there, not even when the interpreter flushes it.

@@ -41,7 +41,7 @@ def compare_command(
     output: options.Output = Format.TABLE,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="A new folder for a report on both.")] = None,
 ) -> None:
-    """Set evaluations side by side, on the episodes that all of them played."""
+    """Set evaluations side by side, on the episodes they share."""
     if out is not None and any((out / name).exists() for name in (EPISODES, PARTIAL, PLAN)):
         raise UsageError(f"{out} holds an evaluation, which would be overwritten; choose another folder")
     report = compare(folders, failed=cast(Failed, failed), accept_changes=accept_changes)

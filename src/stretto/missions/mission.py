@@ -46,12 +46,13 @@ class Source:
 class Mission:
     """A world to be played, and under which name. `make` is called in whichever process plays it.
 
+    Episodes follow from the name and the seed of an evaluation, so the name must not depend on where code lies.
     `source` says how a user asked for it; a mission that was made in Python has none.
     """
 
     name: str
     make: Maker
-    summary: str = ""
+    summary: str = field(default="", compare=False)
     max_steps: int | None = None
     has_default_action: bool = False
     default_action: Any = None

@@ -20,7 +20,9 @@ from stretto.adapters.gymnasium import spec_of
 from stretto.adapters.wrapped import limit_steps
 from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
+from stretto.identity import find_module
 from stretto.importing import check_parameters
+from stretto.missions.identity import canonical_name
 from stretto.missions.makers import FactoryMaker, Maker, Reference, SpecMaker, Wrap, WrappedMaker
 from stretto.missions.mission import Mission, Source
 from stretto.missions.mission_files import KEYS, read_entries
@@ -57,9 +59,10 @@ def find_missions(
     for one in sources if isinstance(sources, (list, tuple)) else [sources]:
         for mission in _find(one, asked):
             if found.setdefault(mission.name, mission) != mission:
+                text = "file.py:make" if mission.source is None else mission.source.name
                 raise UsageError(
-                    f"two missions must not have one name, got {mission.name!r} for different ones; "
-                    f"give one of them another, as in {mission.name},name=other"
+                    f"two missions must not have one name, got {mission.name!r} for different ones, since episodes follow "
+                    f"from the name; give one of them another, as in {text},name=other"
                 )
     return list(found.values())
 
@@ -115,8 +118,7 @@ def _find(source: Any, asked: Source) -> list[Mission]:
         return [source]
     if not callable(source):
         raise UsageError(f"a world is {FORMS}; got {source!r}")
-    name = getattr(source, "__name__", type(source).__name__)
-    kwargs = _with_variants(asked)
+    name, kwargs = canonical_name(source), _with_variants(asked)
     check_parameters(source, kwargs, name)
     return [Mission(_changed(name, asked), FactoryMaker(source, kwargs), details=kwargs)]
 
@@ -126,7 +128,7 @@ def _named(asked: Source) -> list[Mission]:
     if kind == "gym" and rest:
         return [_of_spec(spec_of(rest), asked)]
     if kind == "pz" and rest:
-        return [_of_reference(asked, Reference(_pettingzoo(rest), "parallel_env"), f"PettingZoo's {rest}")]
+        return [_of_pettingzoo(asked, rest)]
     if kind.endswith((".yaml", ".yml")):
         return _from_yaml(asked, Path(kind), rest)
     if kind.endswith(".py"):
@@ -161,7 +163,7 @@ def _of_module(asked: Source, module: str, name: str) -> Mission:
 
 def _of_reference(asked: Source, reference: Reference, summary: str) -> Mission:
     kwargs = _with_variants(asked)
-    name = _changed(asked.name, asked)
+    name = _changed(canonical_name(reference), asked)
     return Mission(name, FactoryMaker(reference, kwargs), summary, details=kwargs, source=asked)
 
 
@@ -237,15 +239,15 @@ def _unknown(what: str, name: str, names: Iterable[str]) -> UsageError:
     return UsageError(f"no {what} is called {name!r}{near_or_all(name, names)}")
 
 
-def _pettingzoo(name: str) -> str:
-    """Return the module of a PettingZoo environment: `mpe2.simple_spread_v3`, or `butterfly.pistonball_v6`."""
-    for module in (name, f"pettingzoo.{name}"):
-        try:
-            if importlib.util.find_spec(module) is not None:
-                return module
-        except ModuleNotFoundError:
-            continue
-    raise UsageError(f"no module {name!r} or 'pettingzoo.{name}' is installed; pip install pettingzoo, or its package")
+def _of_pettingzoo(asked: Source, name: str) -> Mission:
+    """Return the world of a module: `mpe2.simple_spread_v3`, or `butterfly.pistonball_v6`; none is imported here."""
+    module = next((one for one in (name, f"pettingzoo.{name}") if find_module(one) is not None), None)
+    if module is None:
+        raise UsageError(
+            f"no module {name!r} or 'pettingzoo.{name}' is installed; pip install pettingzoo, or its package"
+        )
+    found = _of_reference(asked, Reference(module, "parallel_env"), f"PettingZoo's {name}")
+    return replace(found, name=_changed(f"pz:{module.removeprefix('pettingzoo.')}", asked))
 
 
 # --- settings, in texts and in files --------------------------------------------------------------------------
@@ -287,12 +289,18 @@ def _from_yaml(asked: Source, path: Path, wanted: str) -> list[Mission]:
     open_ones = [
         entry
         for entry, name in zip(entries, named, strict=True)
-        if name == wanted or ("name" not in entry and ".py:" not in name)
+        if wanted in (name, _without_folder(name)) or ("name" not in entry and ".py:" not in name)
     ]
-    found = [one for entry in open_ones for one in of(entry) if one.name == wanted]
+    found = [one for entry in open_ones for one in of(entry) if _without_folder(wanted) == one.name]
     if not found:
         raise _unknown(f"mission in {path}", wanted, named)
     return found
+
+
+def _without_folder(name: str) -> str:
+    """Return what a mission of the form file.py:function is called; other names stay."""
+    file, suffix, rest = name.partition(".py:")
+    return canonical_name(Reference(f"{file}.py", rest)) if suffix else name
 
 
 def _of_entry(
