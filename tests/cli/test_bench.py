@@ -158,4 +158,4 @@ def test_files_and_missions_are_measured_as_ids_are(tmp_path, monkeypatch, capsy
     monkeypatch.chdir(tmp_path)
     words = ["bench", "poles.py:Pole", "-m", "pointgoal", "-n", "1", "--seconds", "0.02", "--format", "json"]
     assert main(words) == 0
-    assert [world["world"] for world in json.loads(capsys.readouterr().out)["worlds"]] == ["poles.py:Pole", "pointgoal"]
+    assert [world["world"] for world in json.loads(capsys.readouterr().out)["worlds"]] == ["poles:Pole", "pointgoal"]

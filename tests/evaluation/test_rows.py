@@ -167,5 +167,5 @@ class Unsure(Linear):
 def test_the_record_says_which_batches_there_were(tmp_path):
     report = evaluate(six, [Sure, Unsure, "random"], episodes=1, jobs=0, out=tmp_path)
     found = {name: {"rows": 12, "rows_interchangeable": sure} for name, sure in (("Sure", True), ("Unsure", False))}
-    assert report.plan["batches"] == {"six": found}
+    assert report.plan["batches"] == {"test_rows:six": found}
     assert json.loads((tmp_path / "summary.json").read_text())["plan"]["batches"] == report.plan["batches"]

@@ -59,7 +59,9 @@ def render_html(report: Report, films: Mapping[RecordKey, Path] | None = None) -
         "Rewards": _distributions(report),
         "Statistics": _game_statistics(report),
         "Timing": _timing(report),
-        "Plan": facts_list({key: value for key, value in report.plan.items() if key not in ("timing", IDENTITY, CHANGES)}),
+        "Plan": facts_list(
+            {key: value for key, value in report.plan.items() if key not in ("timing", IDENTITY, CHANGES)}
+        ),
         "Identity": identity_section(report.plan),
     }
     shown = {title: words for title, words in sections.items() if words}

@@ -169,10 +169,15 @@ class Report:
             raise UsageError(
                 f"a folder of a report must hold {SUMMARY} and {EPISODES}, but {folder} has no {missing[0]}"
             )
-        found = json.loads((folder / SUMMARY).read_text("utf-8"))
-        with (folder / EPISODES).open(encoding="utf-8") as file:
-            records = tuple(EpisodeRecord.from_json(json.loads(line)) for line in file)
-        return cls(records, Summary.from_json(found["summary"]), found["plan"])
+        try:
+            found = json.loads((folder / SUMMARY).read_bytes())
+            summary, plan = Summary.from_json(found["summary"]), dict(found["plan"])
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise UsageError(
+                f"{folder / SUMMARY} must be the summary of an evaluation, but is damaged; build it again with "
+                f"stretto report {folder}"
+            ) from None
+        return cls(tuple(read_records(folder / EPISODES, whole=True)), summary, plan)
 
 
 def _cells(record: EpisodeRecord) -> Iterator[tuple[str, Any]]:
