@@ -16,7 +16,7 @@ from stretto.evaluation.identity import changes_told
 from stretto.evaluation.journal import PARTIAL, PLAN
 from stretto.evaluation.report import EPISODES, PAGE, Report
 from stretto.evaluation.runs import compare, rebuild
-from stretto.evaluation.statistics import Failed
+from stretto.evaluation.summary import Failed
 
 
 def report_command(

@@ -17,7 +17,8 @@ from stretto.evaluation.identity import IDENTITY, changes_told
 from stretto.evaluation.journal import PARTIAL, locked, read_plan
 from stretto.evaluation.records import EpisodeRecord, read_records
 from stretto.evaluation.report import EPISODES, SUMMARY, Report
-from stretto.evaluation.statistics import Failed
+from stretto.evaluation.scales import references_of
+from stretto.evaluation.summary import Failed
 from stretto.identity import Record, differences
 
 _SAME = {"seed": 0, "steps": None, "turns": SIMULTANEOUS, "action_timeout_ms": None, "overage_ms": 0.0}
@@ -78,8 +79,16 @@ def rebuild(folder: str | os.PathLike[str]) -> Report:
     try:
         run = Run.read(folder)  # as it is now that nobody writes
         plan = run.plan
-        order = {"missions": plan.get("missions"), "labels": plan.get("policies")}
-        report = Report.of(run.records, plan, failed=plan.get("failed", "exclude"), seed=plan.get("seed", 0), **order)
+        labels, scale = plan.get("policies"), plan.get("normalize")
+        report = Report.of(
+            run.records,
+            plan,
+            failed=plan.get("failed", "exclude"),
+            seed=plan.get("seed", 0),
+            missions=plan.get("missions"),
+            labels=labels,
+            normalize=references_of(scale, labels) if scale and labels else None,
+        )
         report.save(run.folder)
     finally:
         os.close(lock)
@@ -121,10 +130,8 @@ def compare(
         IDENTITY: _joint_identity(runs, missions),
     }
     labels = [label for run in runs for label in _labels(runs, run).values() if any(r.label == label for r in records)]
-    order = {"missions": missions, "labels": labels}
-    return Report.of(
-        records, {**plan, "missions": missions, "policies": labels}, failed=failed, seed=plan["seed"], **order
-    )
+    plan |= {"missions": missions, "policies": labels}
+    return Report.of(records, plan, failed=failed, seed=plan["seed"], missions=missions, labels=labels)
 
 
 def _check_settings(runs: Sequence[Run]) -> None:
