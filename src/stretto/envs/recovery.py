@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stretto.envs.arrays import InfoBuffer
 from stretto.envs.messages import Attach, Extras, Restore, Restored
@@ -14,7 +14,9 @@ from stretto.errors import FewerWorkers, Place, StrettoError, WorldHung, user_st
 from stretto.workers.base import Worker
 from stretto.workers.inline import InlineWorker
 from stretto.workers.requests import Request, Seat, sender
-from stretto.workers.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from stretto.workers.supervisor import Supervisor
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,10 @@ import pickle
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from stretto import trace
 from stretto.errors import Place, WorldFailed
-from stretto.workers.arena import Arena
 from stretto.workers.control import (
     BEAT,
     CALLER_ASLEEP,
@@ -35,6 +34,9 @@ from stretto.workers.control import (
     fence,
 )
 from stretto.workers.mail import Mail, Sent
+
+if TYPE_CHECKING:
+    from stretto.workers.arena import Arena
 
 
 class Service(Protocol):

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from stretto.budget import NativeThreads
 from stretto.workers.base import Failure, Worker
 from stretto.workers.control import DONE, MAIL, NOTE, NOTE_BITS, PLAIN_STORES_PUBLISH
-from stretto.workers.inline import InlineWorker
 from stretto.workers.requests import Seat
 from stretto.workers.waiting import spin_limit
+
+if TYPE_CHECKING:
+    from stretto.workers.inline import InlineWorker
 
 UNSETTLED: list[Any] = []
 """Stands for the answers where somebody is slow, has failed or put something out: now they need records."""
@@ -28,8 +30,8 @@ def signal_idle(
 
     `native` caps the threads of those that run in the caller; others are looked at for `spin_seconds` or longer.
     """
-    if len(workers) == 1 and isinstance(workers[0], InlineWorker):
-        return _do_alone(seats[0], workers[0], code, native)
+    if len(workers) == 1 and seats[0].inline:
+        return _do_alone(seats[0], cast("InlineWorker", workers[0]), code, native)
     remote = []
     for seat, worker in zip(seats, workers, strict=True):
         worker.signal(code)
