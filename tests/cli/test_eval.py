@@ -415,3 +415,45 @@ def test_missions_can_stand_in_a_file(call, tmp_path):
         done = call(*words, "bad.yaml", *([] if words == ["describe"] else ["-p", "random"]))
         assert "--allow-import" in done.stderr
         assert done.returncode == 2
+
+
+SETS = """
+import gymnasium
+import numpy as np
+
+
+class Sets(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 2000, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        first = float(list({"one", "two", "three", "four", "five", "six"}).index("one"))
+        return np.zeros(1, np.float32), first, True, False, {}
+"""
+
+
+@pytest.mark.parametrize("seed", [None, "random", "5"])
+def test_a_world_that_walks_over_a_set_of_strings_goes_the_same_way_in_the_caller_and_in_workers(seed, tmp_path):
+    (tmp_path / "sets.py").write_text(SETS)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
+    environment |= {} if seed is None else {"PYTHONHASHSEED": seed}
+    command = [*STRETTO, "eval", "-m", "sets.py:Sets", "-p", "random", "-e", "2", "--format", "json", "--quiet"]
+    rewards = []
+    for jobs in ("0", "1"):
+        run = subprocess.run(
+            [*command, "-j", jobs], capture_output=True, text=True, cwd=tmp_path, env=environment, check=True
+        )
+        rewards.append([episode["rewards"] for episode in json.loads(run.stdout)["episodes"]])
+    assert rewards[0] == rewards[1]
+    wanted = subprocess.run(
+        [sys.executable, "-c", 'print(list({"one", "two", "three", "four", "five", "six"}).index("one"))'],
+        capture_output=True,
+        text=True,
+        env={**environment, "PYTHONHASHSEED": "5" if seed == "5" else "0"},
+        check=True,
+    )
+    assert list(rewards[0][0].values()) == [float(wanted.stdout)]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import random
+import subprocess
+import sys
+import threading
 import time
 
 import numpy as np
@@ -12,7 +17,7 @@ from gymnasium import spaces
 from stretto.testing import ContractBroken, check_env, check_same, difference
 from stretto.workers.arena import Arena
 from stretto.workers.inline import InlineWorker
-from tests.worlds import Crowd, Drift, GlobalDrift, TaskWorld, makes
+from tests.worlds import Crowd, Drift, GlobalDrift, Raiser, Returns, TaskWorld, makes
 
 ARRAY = np.array([[1.0, 2.0], [3.0, 4.0]])
 
@@ -139,6 +144,144 @@ def test_a_world_that_does_not_repeat_itself_is_told_where_and_why(case):
 def test_a_world_that_a_replay_cannot_restore_says_how_many_episodes_it_cost():
     with pytest.raises(ContractBroken, match=r"A run whose worker was killed parts.*episodes could not be replayed"):
         check_env(HasARandomOfItsOwn, steps=30)
+
+
+class GoesWrong(Drift):
+    """Does something at its fifth step."""
+
+    def __init__(self, act):
+        super().__init__(length=1000)
+        self.act = act
+
+    def move(self, action):
+        if self.steps == 5:
+            self.act()
+        return super().move(action)
+
+
+def crash():
+    ctypes.string_at(0)
+
+
+def hang():
+    threading.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [(crash, r"died while being checked .*SIGSEGV"), (hang, "no answer for 0.5 s while being checked")],
+    ids=["crash", "hang"],
+)
+def test_a_world_that_crashes_or_hangs_is_told_and_takes_nobody_with_it(act, words, monkeypatch):
+    monkeypatch.setattr("stretto.testing.worlds._STEP_SECONDS", 0.5)
+    with pytest.raises(ContractBroken, match=f"^It ended, or would not end, the process that it was in: .*{words}"):
+        check_env(makes(GoesWrong, act), steps=10)
+
+
+def test_what_a_world_raises_is_told_in_a_sentence():
+    with pytest.raises(ContractBroken, match=r"It raised ValueError\(.the world's own words.\) while being checked"):
+        check_env(makes(Raiser, 5), steps=10)
+
+
+class NeedsATask(TaskWorld):
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed, options={"task": options["task"]})
+
+
+def test_a_world_that_needs_tasks_is_checked_with_them():
+    with pytest.raises(ContractBroken, match=r"It raised TypeError.*if it needs options\['task'\], pass tasks="):
+        check_env(NeedsATask, steps=10)
+    assert len(check_env(NeedsATask, steps=10, tasks=[3, 4, 5])) == 3
+    assert len(check_env(NeedsATask, steps=10, tasks=lambda slot, episode, stream: stream.random())) == 3
+
+
+class Point:
+    """Has no == of its own, and knows itself."""
+
+    def __init__(self, x):
+        self.x, self.itself = np.array([x]), self
+
+
+class TellsOfAPoint(Drift):
+    def __init__(self, alike=True):
+        super().__init__()
+        self.alike = alike
+
+    def move(self, action):
+        x = self.steps if self.alike else random.Random().random()
+        return *super().move(action)[:4], {"point": Point(x)}
+
+
+def test_infos_may_hold_objects_that_have_no_equality():
+    assert len(check_env(TellsOfAPoint, steps=10)) == 3
+    with pytest.raises(ContractBroken, match=r"\['point'\]\['x'\]\[0\] is"):
+        check_env(makes(TellsOfAPoint, alike=False), steps=10)
+
+
+@pytest.mark.parametrize(
+    ("instead", "words"),
+    [
+        ({"observation": np.array([0, 11], np.float32)}, r"must be within the bounds of Box.*slot \d.*step 20"),
+        ({"reward": float("nan")}, "a reward must be a number"),
+    ],
+    ids=["out of bounds", "no number"],
+)
+def test_what_is_out_of_bounds_is_told(instead, words):
+    with pytest.raises(ContractBroken, match=f"^It returns what its spaces do not allow: .*{words}"):
+        check_env(makes(Returns, 20, **instead), steps=30)
+
+
+def test_a_world_that_walks_over_a_set_of_strings_is_told_of_the_hash_seed(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(SETS)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONHASHSEED"}
+    run = subprocess.run([sys.executable, program], capture_output=True, text=True, env=environment, check=True)
+    checked, moved = run.stdout.splitlines()
+    for said in (checked, moved):
+        assert "trings have other hashes in this process than in its workers" in said
+        assert "start Python with PYTHONHASHSEED=0" in said
+    told = {**environment, "PYTHONHASHSEED": "0"}
+    run = subprocess.run([sys.executable, program], capture_output=True, text=True, env=told, check=True)
+    assert run.stdout.splitlines() == ["it repeats itself", "nothing was said"]
+
+
+SETS = """
+import warnings
+
+import gymnasium
+import numpy as np
+
+import stretto
+from stretto.testing import check_env
+
+
+class Sets(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 2000, (3,), np.float64)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.see(), {}
+
+    def see(self):
+        return np.array([hash(word) % 1009 for word in ("one", "two", "three")], float)
+
+    def step(self, action):
+        return self.see(), 0.0, False, False, {}
+
+
+try:
+    check_env(Sets, steps=10)
+    print("it repeats itself")
+except stretto.StrettoError as error:
+    print(str(error).replace(chr(10), " "))
+with stretto.make_vec(Sets, 2, backend="process", workers=2) as envs, warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    envs.reset(seed=0)
+    envs.send(np.zeros(2, int))  # which moves the caller's share into a worker
+    envs.recv()
+    print(said[0].message if said else "nothing was said")
+"""
 
 
 def test_a_worker_that_loses_a_request_is_found_out():

@@ -181,15 +181,14 @@ def choose_backend(
         seen = run_apart(partial(probe, maker, resets), "being measured", MEASURE_SECONDS)
     except UsageError as error:  # it cannot be pickled
         return Choice(SERIAL, 1, f"serial, because {str(error).partition(';')[0]}")
-    if isinstance(seen, float):
-        seen = Problem(f"it takes {seen:.1f} s to build", lost=False)
-    if isinstance(seen, Problem):
-        # What a world raises is the user's to see where it is one of theirs, with the slot and the traceback. But one that
-        # ended the process in which it was measured would end the caller's too.
-        kept_out = "and isolate=True, which keeps it out of the caller, " if seen.lost else ""
-        told = f"one a free core, {kept_out}because a world could not be measured: {seen.reason}"
-        return Choice(PROCESS, everywhere, f"process with {everywhere} workers, {told}", isolate=seen.lost)
-    return _compare(seen, count, cores)
+    if isinstance(seen, Probe):
+        return _compare(seen, count, cores)
+    # What a world raises is the user's to see where it is one of theirs, with the slot and the traceback. But one that
+    # ended the process in which it was measured would end the caller's too.
+    lost, reason = (seen.lost, seen.reason) if isinstance(seen, Problem) else (False, f"it takes {seen:.1f} s to build")
+    kept_out = "and isolate=True, which keeps it out of the caller, " if lost else ""
+    told = f"one a free core, {kept_out}because a world could not be measured: {reason}"
+    return Choice(PROCESS, everywhere, f"process with {everywhere} workers, {told}", isolate=lost)
 
 
 def _compare(seen: Probe, count: int, cores: int) -> Choice:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from stretto import hash_seed
 from stretto.envs.arrays import InfoBuffer
 from stretto.envs.messages import Attach, Extras, Restore, Restored
 from stretto.envs.slots import SlotState
@@ -156,7 +157,8 @@ class Recovery:
                 if reason is not None:
                     warnings.warn(
                         f"the caller steps its own share of the environments in recv(), because they cannot be "
-                        f"brought to where they are in another process: {reason}; isolate=True starts them there",
+                        f"brought to where they are in another process: {reason}{hash_seed.hint()}; isolate=True starts "
+                        f"them there",
                         FewerWorkers,
                         stacklevel=user_stacklevel(),
                     )

@@ -30,6 +30,7 @@ def difference(one: Any, other: Any, where: str = "") -> str | None:
     """Say where two values part: types, dtypes, shapes, the order of keys, and every bit; `None` if nowhere.
 
     NaN is equal to itself, and 0.0 is not -0.0: a replay or another width gives the same bits, not merely close ones.
+    Objects without an `==` of their own are compared by their attributes.
     """
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return _array_difference(one, other, where)
@@ -39,6 +40,8 @@ def difference(one: Any, other: Any, where: str = "") -> str | None:
         return _sequence_difference(one, other, where)
     if type(one) is not type(other):
         return f"{where or 'the value'} is a {type(one).__name__} in one and a {type(other).__name__} in the other"
+    if not _has_own_equality(one):
+        return _contents_difference(one, other, where)
     if isinstance(one, (float, np.generic)):
         same = np.asarray(one).tobytes() == np.asarray(other).tobytes() or _both_nan(one, other)
     else:
@@ -85,3 +88,24 @@ def _equal_objects(one: Any, other: Any) -> bool:
         return bool(one == other)
     except (ValueError, TypeError):  # objects that refuse to be compared: two copies of one cannot be told apart
         return True
+
+
+_compared: set[tuple[int, int]] = set()
+"""The objects that are being compared: one may hold itself."""
+
+
+def _has_own_equality(value: Any) -> bool:
+    own: Any = type(value).__eq__
+    return own is not object.__eq__
+
+
+def _contents_difference(one: Any, other: Any, where: str) -> str | None:
+    """Say where two objects part that are equal to nothing but themselves: what they hold decides."""
+    pair = id(one), id(other)
+    if one is other or pair in _compared:
+        return None
+    _compared.add(pair)
+    try:
+        return _mapping_difference(getattr(one, "__dict__", {}), getattr(other, "__dict__", {}), where)
+    finally:
+        _compared.discard(pair)

@@ -7,17 +7,36 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from stretto import hash_seed
 from stretto.adapters.blocks import as_env
 from stretto.envs.make import make_vec
 from stretto.envs.slot import reset_privately
+from stretto.envs.tasks import Tasks, first_resets
+from stretto.errors import InvalidOutput, UsageError, WorkerDied, WorldHung
 from stretto.missions.resolve import makers
 from stretto.seeding import PrivateGenerators, SeedTree
-from stretto.testing.runs import play, sample_actions, where_parted
+from stretto.testing.runs import Run, play, sample_actions, where_parted
 from stretto.testing.values import ContractBroken
+from stretto.workers.apart import Beat, Problem, run_apart
 
 _SEEDED = "draw only from self.np_random, which super().reset(seed=seed) seeds, or from the global generators"
+
+_STEP_SECONDS = 60.0
+"""How long a world may take for a step, as in `make_vec`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """A world that is checked, and for how long, from which seed and with which tasks."""
+
+    make: Callable[[], Any]
+    steps: int
+    seed: int
+    tasks: Tasks | None
 
 
 def check_env(
@@ -25,26 +44,39 @@ def check_env(
     *,
     steps: int = 100,
     seed: int = 0,
+    tasks: Tasks | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     variants: Sequence[str] = (),
 ) -> list[str]:
     """Check that a world repeats itself, also elsewhere and after a kill; return what was found to hold.
 
-    The world is given as to `make_vec`. Three things are looked at, with the same random actions for `steps` steps:
-    whether two instances, and one instance used twice, go the same way from the same seed; whether the world goes the
-    same way in a process of its own; and whether a run whose process is killed again and again is the same as an
-    undisturbed one.
+    The world and its `tasks` are given as to `make_vec`. Three things are looked at, with the same random actions for
+    `steps` steps: whether two instances, and one instance used twice, go the same way from the same seed; whether the
+    world goes the same way in a process of its own; and whether a run whose process is killed again and again is the
+    same as an undisturbed one. What it returns must be within its spaces. It comes into the caller's process only after it
+    has gone the same way elsewhere, so that one that crashes or hangs takes nobody with it.
 
     Raises:
         ContractBroken: with a plain sentence for each thing that does not hold, and where the two runs part.
     """
     (make,) = makers(id_or_factory, 1, env_kwargs, variants=variants)
+    world = _Checked(make, steps, seed, tasks)
     held: list[str] = []
     broken: list[str] = []
-    for check in (_repeats_itself, _repeats_elsewhere, _survives_kills):
-        problem = check(make, steps, seed)
-        (broken if problem else held).append(problem or (check.__doc__ or "").splitlines()[0])
-    drawn = _drawn(make, steps, seed)
+    drawn: set[str] = set()
+    checks: list[Callable[[], str | None]] = [
+        partial(_repeats_itself, world, drawn),
+        partial(_repeats_elsewhere, world),
+        partial(_survives_kills, world),
+    ]
+    for check, sentence in zip(checks, _HOLDS, strict=True):
+        try:
+            problem = check()
+        except UsageError:
+            raise
+        except Exception as error:
+            raise ContractBroken("\n".join([*broken, _how_it_failed(error, world)])) from error
+        (broken if problem else held).append(problem or sentence)
     if drawn:
         held.append(
             f"It draws from the global generators of {' and '.join(sorted(drawn))}: Stretto gives it copies of its own "
@@ -55,75 +87,72 @@ def check_env(
     return held
 
 
-def _repeats_itself(make: Callable[[], Any], steps: int, seed: int) -> str | None:
-    """The same seed and actions give the same steps, in a fresh instance and in a used one."""
-    with closing(as_env(_privately(make))) as first, closing(as_env(_privately(make))) as second:
-        actions = _actions(first, steps, seed)
-        runs = [_play_one(first, actions, seed), _play_one(second, actions, seed), _play_one(first, actions, seed)]
-    found = _where(runs[0], runs[1])
-    if found:
-        return f"Two instances with seed {seed} and the same actions part at {found}; {_SEEDED}."
-    found = _where(runs[0], runs[2])
-    if found:
-        return (
-            f"An instance that was used before parts from a fresh one at {found}, with seed {seed} and the same "
-            f"actions; let reset() set everything that an episode changes."
-        )
-    return None
+_HOLDS = (
+    "The same seed and actions give the same steps, in a fresh instance and in a used one.",
+    "In a process of its own it gives the same steps as in the caller's.",
+    "Killed again and again, and replayed, it gives the same steps as undisturbed.",
+)
+"""What is found to hold, in the order in which it is looked at."""
 
 
-def _repeats_elsewhere(make: Callable[[], Any], steps: int, seed: int) -> str | None:
-    """In a process of its own it gives the same steps as in the caller's."""
-    options: dict[str, Any] = {"num_envs": 2, "max_restarts": 3}
-    with make_vec(make, backend="serial", **options) as here:
-        actions = sample_actions(here, steps, seed)
-        expected = play(here, actions, seed)
-    with make_vec(make, backend="process", isolate=True, workers=2, **options) as there:
-        found = _where(expected.moments, play(there, actions, seed).moments)
-    if found is None:
-        return None
-    return (
-        f"In a process of its own the world goes another way from {found}; does it iterate over a set of strings "
-        f"(their order differs from process to process), read the clock, or share something with other instances?"
+def _how_it_failed(error: Exception, world: _Checked) -> str:
+    """Say in a sentence why a world could not be played to the end."""
+    if isinstance(error, InvalidOutput):
+        return f"It returns what its spaces do not allow: {error}."
+    if isinstance(error, WorkerDied | WorldHung):
+        line = str(error).partition("; its Python stack")[0].partition("\n")[0]
+        return f"It ended, or would not end, the process that it was in: {line}."
+    hint = "" if world.tasks is not None else "; if it needs options['task'], pass tasks="
+    return f"It raised {error!r} {getattr(error, 'place', '')}{hint}."
+
+
+# ---- the same again ----
+
+
+def _repeats_itself(world: _Checked, drawn: set[str]) -> str | None:
+    resets = first_resets(world.tasks, world.steps + 1, world.seed)
+    found = run_apart(
+        partial(_play_thrice, world.make, world.steps, world.seed, resets), "being checked", _STEP_SECONDS
     )
+    if isinstance(found, Problem):
+        raise found.error
+    problem, draws = found
+    drawn |= draws
+    return problem
 
 
-def _survives_kills(make: Callable[[], Any], steps: int, seed: int) -> str | None:
-    """Killed again and again, and replayed, it gives the same steps as undisturbed."""
-    with make_vec(make, 2, backend="process", isolate=True, workers=2) as envs:
-        actions = sample_actions(envs, steps, seed)
-        expected = play(envs, actions, seed)
+def _play_thrice(
+    make: Callable[[], Any], steps: int, seed: int, resets: list[dict[str, Any]], beat: Beat
+) -> tuple[str | None, frozenset[str]]:
+    """Play two instances, and the first once more; return how they part, and the global generators that they draw from."""
+    guards = [PrivateGenerators(SeedTree(seed).child("check"), probation=1 << 62) for _ in range(3)]
+    with closing(as_env(_privately(make))) as first, closing(as_env(_privately(make))) as second:
+        first.action_space.seed(seed)
+        actions = [first.action_space.sample() for _ in range(steps)]
+        worlds = zip((first, second, first), guards, strict=True)
+        runs = [_play_one(env, actions, resets, guard, beat) for env, guard in worlds]
+    drawn = frozenset(guards[0].drawn)
+    if found := _where(runs[0], runs[1]):
+        return f"Two instances with seed {seed} and the same actions part at {found}; {_SEEDED}.", drawn
+    if found := _where(runs[0], runs[2]):
+        used = (
+            f"An instance that was used before parts from a fresh one at {found}, with seed {seed} and the same actions"
+        )
+        return f"{used}; let reset() set everything that an episode changes.", drawn
+    return None, drawn
 
-        def kill(number: int) -> None:
-            if number % max(1, steps // 5) == steps // 10:
-                os.kill(envs.worker_pids[number % 2], signal.SIGKILL)
 
-        found = _where(expected.moments, play(envs, actions, seed, before_step=kill).moments)
-        lost = envs.statistics().truncations
-    if found is None:
-        return None
-    why = f"; {lost} episodes could not be replayed and were truncated" if lost else ""
-    return f"A run whose worker was killed parts from an undisturbed one at {found}{why}; {_SEEDED}."
-
-
-def _play_one(env: Any, actions: list[Any], seed: int, guard: PrivateGenerators | None = None) -> list[Any]:
-    guard = guard or PrivateGenerators(SeedTree(seed).child("check"), probation=1 << 62)
-    moments: list[Any] = [copy.deepcopy(reset_privately(env, guard, seed=seed))]
+def _play_one(
+    env: Any, actions: list[Any], resets: Sequence[dict[str, Any]], guard: PrivateGenerators, beat: Beat
+) -> list[Any]:
+    begin = iter(resets)
+    moments: list[Any] = [copy.deepcopy(reset_privately(env, guard, **next(begin)))]
     for action in actions:
+        beat()
         moment = copy.deepcopy(guard.run(env.step, action))
         over = moment[2] or moment[3]
-        moments.append((*moment, *copy.deepcopy(reset_privately(env, guard))) if over else moment)
+        moments.append((*moment, *copy.deepcopy(reset_privately(env, guard, **next(begin)))) if over else moment)
     return moments
-
-
-def _actions(env: Any, steps: int, seed: int) -> list[Any]:
-    env.action_space.seed(seed)
-    return [env.action_space.sample() for _ in range(steps)]
-
-
-def _where(one: list[Any], other: list[Any]) -> str | None:
-    parted = where_parted(one, other)
-    return parted and f"{parted[0]} ({parted[1]})"
 
 
 def _privately(make: Callable[[], Any]) -> Any:
@@ -131,8 +160,48 @@ def _privately(make: Callable[[], Any]) -> Any:
     return guard.run_repeatable(make, undo=lambda first: first.close())
 
 
-def _drawn(make: Callable[[], Any], steps: int, seed: int) -> set[str]:
-    guard = PrivateGenerators(SeedTree(seed).child("check"), probation=1 << 62)
-    with closing(as_env(_privately(make))) as env:
-        _play_one(env, _actions(env, steps, seed), seed, guard)
-    return guard.drawn
+# ---- elsewhere ----
+
+
+def _repeats_elsewhere(world: _Checked) -> str | None:
+    run = partial(_run, world, checks="always", on_crash="raise")
+    there = run(backend="process", isolate=True, workers=2)
+    found = _where(run(backend="serial").moments, there.moments)
+    if found is None:
+        return None
+    return (
+        f"In a process of its own the world goes another way from {found}; does it read the clock, or share something with "
+        f"other instances?{_capitalized(hash_seed.hint())}"
+    )
+
+
+def _run(world: _Checked, **options: Any) -> Run:
+    with make_vec(world.make, 2, tasks=world.tasks, **options) as envs:
+        return play(envs, sample_actions(envs, world.steps, world.seed), world.seed)
+
+
+def _capitalized(hint: str) -> str:
+    text = hint.removeprefix("; ")
+    return f" {text[0].upper()}{text[1:]}." if text else ""
+
+
+def _survives_kills(world: _Checked) -> str | None:
+    with make_vec(world.make, 2, tasks=world.tasks, backend="process", isolate=True, workers=2) as envs:
+        actions = sample_actions(envs, world.steps, world.seed)
+        expected = play(envs, actions, world.seed)
+
+        def kill(number: int) -> None:
+            if number % max(1, world.steps // 5) == world.steps // 10:
+                os.kill(envs.worker_pids[number % 2], signal.SIGKILL)
+
+        found = _where(expected.moments, play(envs, actions, world.seed, before_step=kill).moments)
+        lost = envs.statistics().truncations
+    if found is None:
+        return None
+    why = f"; {lost} episodes could not be replayed and were truncated" if lost else ""
+    return f"A run whose worker was killed parts from an undisturbed one at {found}{why}; {_SEEDED}."
+
+
+def _where(one: list[Any], other: list[Any]) -> str | None:
+    parted = where_parted(one, other)
+    return parted and f"{parted[0]} ({parted[1]})"

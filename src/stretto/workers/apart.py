@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from stretto.errors import Place
 from stretto.workers.backends import PROCESS
 from stretto.workers.base import Port
 from stretto.workers.requests import sender
@@ -24,7 +25,7 @@ class Problem:
 
     reason: str
     lost: bool
-    error: BaseException | None = None
+    error: BaseException
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,9 @@ class _Call:
 class _Caller:
     """Calls a function in a process that is thrown away with all that it leaves behind."""
 
-    def __init__(self, function: Callable[[Beat], Any], port: Port) -> None:
+    def __init__(self, function: Callable[[Beat], Any], doing: str, port: Port) -> None:
         port.muted = True  # what it prints nobody asked for
+        port.place = lambda: Place(doing)
         self._function, self._beat = function, port.beat
 
     def handle(self, message: Any) -> object:
@@ -58,7 +60,7 @@ def run_apart(function: Callable[[Beat], T], doing: str, limit_seconds: float) -
         UsageError: if the function cannot be pickled.
     """
     with Supervisor(PROCESS) as supervisor:
-        seat = supervisor.add_seat(partial(_Caller, function))
+        seat = supervisor.add_seat(partial(_Caller, function, doing))
         request = supervisor.ask(seat, sender(_Call()), doing, limit_seconds)
         supervisor.wait([request])
     if request.error is None:

@@ -26,6 +26,7 @@ import traceback
 import weakref
 from typing import NamedTuple
 
+from stretto import hash_seed
 from stretto.budget import native_thread_variables
 from stretto.errors import LauncherFailed, ResourceError
 from stretto.workers.arena import resources
@@ -123,7 +124,7 @@ class Launcher:
                     [sys.executable, "-P", "-c", _BOOT, *arguments],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
-                    env={**os.environ, **native_thread_variables(1), "PYTHONHASHSEED": _hash_seed()},
+                    env={**os.environ, **native_thread_variables(1), hash_seed.NAME: hash_seed.workers_hash_seed()},
                     start_new_session=True,
                 )
             except BaseException as error:
@@ -150,12 +151,6 @@ class Launcher:
         if self.owner == os.getpid():
             with self._lock:
                 self._end()
-
-
-def _hash_seed() -> str:
-    """Give strings the same hashes in all workers, of this launcher and of the next: sets of them keep their order."""
-    seed = os.environ.get("PYTHONHASHSEED", "random")
-    return "0" if seed in ("", "random") else seed
 
 
 _launchers: dict[int, Launcher] = {}
