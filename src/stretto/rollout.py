@@ -14,12 +14,14 @@ from stretto.errors import InvalidAction, PolicyError, PolicyFailed, PolicyLost,
 from stretto.policies.actors import AgentEpisode, Question
 from stretto.policies.runners import Runner
 from stretto.seeding import SeedTree
+from stretto.spaces import Array
 
 __calls_user_code__ = True
 
 P = TypeVar("P")
 T = TypeVar("T")
 P_contra = TypeVar("P_contra", contravariant=True)
+Slots = Sequence[int] | Array
 
 GRACE_SECONDS = 10.0
 """For how long an answer is waited for after the deadline: transport is not charged, and a busy machine is slow."""
@@ -117,8 +119,8 @@ class Advance(Generic[T]):
     """What a stage did: whatever it gives for its `steps`, the slots that can go on, and those that are free."""
 
     steps: T
-    ready: Sequence[int]
-    free: Sequence[int]
+    ready: Slots
+    free: Slots
 
 
 class Stage(Protocol[P_contra, T]):
@@ -126,7 +128,7 @@ class Stage(Protocol[P_contra, T]):
 
     count: int
 
-    def advance(self, begun: Mapping[int, P_contra], ready: Sequence[int]) -> Advance[T]:
+    def advance(self, begun: Mapping[int, P_contra], ready: Slots) -> Advance[T]:
         """Begin plans in some slots and let those that are `ready` do a step; wait for some of them, or for all."""
 
 
@@ -136,16 +138,17 @@ def play(stage: Stage[P, T], next_plan: Callable[[int], P | None]) -> Iterator[T
     THE loop: `next_plan(slot)` says what a free slot plays. A slot that gets nothing stays free, and is offered again
     after each advance; when nobody plays any more, it is over.
     """
-    free, ready = list(range(stage.count)), list[int]()
+    free: Sequence[int] = range(stage.count)
+    ready: Slots = ()
     away = 0
     while True:
         begun = {slot: plan for slot in free if (plan := next_plan(slot)) is not None}
-        if not begun and not ready and not away:
+        if not begun and not len(ready) and not away:
             return
         away += len(begun) + len(ready)
         done = stage.advance(begun, ready)
-        away -= len(done.ready) + len(done.free)
-        ready = list(done.ready)
+        ready = done.ready
+        away -= len(ready) + len(done.free)
         free = sorted([*(slot for slot in free if slot not in begun), *done.free])
         yield done.steps
 
@@ -206,7 +209,7 @@ class AgentStage:
         self._spaces = worlds.spec.action_spaces
         self._running: dict[int, _Episode] = {}
 
-    def advance(self, begun: Mapping[int, EpisodePlan], ready: Sequence[int]) -> Advance[list[SlotStep]]:
+    def advance(self, begun: Mapping[int, EpisodePlan], ready: Slots) -> Advance[list[SlotStep]]:
         """Begin episodes, or else let all that are under way do a step together."""
         overage = self._limits.overage_seconds
         if begun:

@@ -15,7 +15,7 @@ from stretto.core import AgentId, BlockAnswer, NextEpisode
 from stretto.policies.actors import AgentEpisode, Block
 from stretto.policies.runners import Runner
 from stretto.policies.states import map_state
-from stretto.rollout import Advance
+from stretto.rollout import Advance, Slots
 from stretto.spaces import Array, map_space
 
 
@@ -45,31 +45,36 @@ class BlockStage:
         self._trials = np.zeros(worlds.count, np.int64)
         self._beginning = np.zeros(worlds.count, np.bool_)  # the slot's next step is a reset
         self._unwritten = np.zeros(worlds.count, np.bool_)  # and has no row: the last observation has one already
+        self._vacant = set(range(worlds.count))  # slots that have nothing to play
         self._idle: set[int] = set()
         self._held: list[int] = []  # slots that have all rows of the segment
         self._recorder = Recorder(worlds.kinds, worlds.count)
         self._parties = [_parties(kind.agents, policies) for kind in worlds.kinds]
 
-    def advance(self, begun: Mapping[int, Trial], ready: Sequence[int]) -> Advance[list[Any]]:
+    def advance(self, begun: Mapping[int, Trial], ready: Slots) -> Advance[list[Any]]:
         """Begin trials in some slots, and let those that are `ready` do a step; return what is whole."""
         for slot, trial in begun.items():
             self._playing[slot], self._trials[slot] = _Playing(trial), trial.index
             self._runner.begin(self._agents(trial))
+        self._vacant -= begun.keys()
         if not self._worlds.started:
             # Where there are fewer trials than slots the others begin as well, since all must, and are idle after that.
             spare = NextEpisode(seed=0)
             self._worlds.reset({slot: begun[slot].episode(0) if slot in begun else spare for slot in range(self.count)})
-        else:
+        elif begun:
             self._begin({slot: trial.episode(0) for slot, trial in begun.items()})
             self._unwritten[list(begun)] = self._horizon is None
-        if idle := {slot for slot in range(self.count) if slot not in self._playing} - self._idle:
+        if idle := self._vacant - self._idle:
             self._worlds.begin_next(dict.fromkeys(idle, NextEpisode(idle=True)))
             self._idle |= idle
-        going = [*begun, *ready]
+        going = np.asarray(ready, np.intp)
+        if begun:
+            going = np.sort(np.concatenate([going, np.array(list(begun), np.intp)]))
         if self._horizon is not None:
-            self._held += [slot for slot in going if self._recorder.rows[slot] == self._horizon]
-            going = [slot for slot in going if self._recorder.rows[slot] < self._horizon]
-        return self._settle(self._exchange(np.array(sorted(going), np.intp)))
+            whole = self._recorder.rows[going] == self._horizon
+            self._held += going[whole].tolist()
+            going = going[~whole]
+        return self._settle(self._exchange(going))
 
     def _begin(self, episodes: Mapping[int, NextEpisode]) -> None:
         """Let slots play something next: in their next step if an episode has just ended there, else by a reset."""
@@ -150,11 +155,15 @@ class BlockStage:
             self._runner.end(playing.trial.index)
             del self._playing[slot]
             free.append(slot)
-        self._begin(following)
-        ready = [slot for slot in back.tolist() if slot in self._playing]
+        if following:
+            self._begin(following)
+        ready = back
+        if free:
+            self._vacant.update(free)
+            ready = np.array([slot for slot in back.tolist() if slot in self._playing], np.intp)
         if self._horizon is not None and (recorder.rows == self._horizon).all():
             whole.append(self._segment())
-            ready, self._held = [*ready, *self._held], []
+            ready, self._held = np.concatenate([ready, np.array(self._held, np.intp)]), []
         return Advance(whole, ready, free)
 
     def _rollout(self, slot: int, playing: _Playing) -> Rollout:

@@ -155,6 +155,7 @@ class Actors:
     def __init__(self, plans: Sequence[PolicyPlan], world: WorldSpec) -> None:
         self._loaded = [_Loaded(plan, world) for plan in plans]
         self._players: dict[tuple[EpisodeKey, AgentId], _Player] = {}
+        self._agents_of: dict[EpisodeKey, set[AgentId]] = {}
         self._one_by_one = not any(loaded.batches or loaded.block for loaded in self._loaded)
         self._begun: set[tuple[EpisodeKey, int]] = set()  # episodes that policies were told of
         self.version = 0
@@ -186,6 +187,7 @@ class Actors:
         """Make the agent policies of an episode, or of some agents in it."""
         for who in agents:
             loaded = self._loaded[who.policy]
+            self._agents_of.setdefault(who.episode, set()).add(who.agent)
             self._tell_of_episode(loaded.policy, who)
             if loaded.block is not None:
                 loaded.block.begin(who.episode, who.agent, who.row, who.tree)
@@ -226,7 +228,7 @@ class Actors:
 
     def end(self, episode: EpisodeKey) -> None:
         """Forget an episode."""
-        self._forget({key for key in self._players if key[0] == episode})
+        self._forget([(episode, agent) for agent in self._agents_of.pop(episode, ())])
 
     @property
     def idle(self) -> bool:
@@ -235,11 +237,14 @@ class Actors:
 
     def keep(self, episodes: Container[EpisodeKey]) -> None:
         """Forget all episodes but these."""
-        self._forget({key for key in self._players if key[0] not in episodes})
+        for episode in [one for one in self._agents_of if one not in episodes]:
+            self.end(episode)
 
     def _forget(self, keys: Iterable[tuple[EpisodeKey, AgentId]]) -> None:
         for key in keys:
-            player = self._players.pop(key)
+            player = self._players.pop(key, None)
+            if player is None:  # it could not be made
+                continue
             if (block := self._loaded[player.who.policy].block) is not None:
                 block.end(key[0])
             self._begun.discard((key[0], player.who.policy))

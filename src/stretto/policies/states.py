@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 State = Any
 """Arrays in tuples, lists, named tuples and dicts; `None` where a policy remembers nothing."""
 
@@ -12,6 +14,8 @@ State = Any
 def map_state(function: Callable[..., Any], *states: State) -> State:
     """Call `function` with the arrays at each place of states of one structure, and put together what it returns."""
     first = states[0]
+    if isinstance(first, np.ndarray):  # before all else: what comes of an instance check of a Mapping costs 3 µs
+        return function(*states)
     if first is None:
         return None
     if isinstance(first, Mapping):
