@@ -143,7 +143,7 @@ def play(stage: Stage[P, T], next_plan: Callable[[int], P | None]) -> Iterator[T
     away = 0
     while True:
         begun = {slot: plan for slot in free if (plan := next_plan(slot)) is not None}
-        if not begun and not len(ready) and not away:
+        if not begun and len(ready) + away == 0:
             return
         away += len(begun) + len(ready)
         done = stage.advance(begun, ready)
