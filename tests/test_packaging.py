@@ -9,7 +9,12 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SOURCES = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
-IMPORTED_AS = {"pyyaml": "yaml", "pillow": "PIL", "stable-baselines3": "stable_baselines3"}
+IMPORTED_AS = {
+    "pyyaml": "yaml",
+    "pillow": "PIL",
+    "imageio-ffmpeg": "imageio_ffmpeg",
+    "stable-baselines3": "stable_baselines3",
+}
 FOR_WORLDS = {"mujoco", "imageio"}
 """Gymnasium imports these, for worlds of its own."""
 
