@@ -36,6 +36,10 @@ class Coins(gymnasium.Env):
         seen = self.np_random.uniform(-1, 1, 2).astype(np.float32)
         return seen, reward(action, self.np_random), self.left == 0, False, {}
 
+class Made(Coins):
+    def __init__(self, thing, size):
+        super().__init__()
+
 def broken():
     raise RuntimeError("there are no coins")
 """
@@ -341,3 +345,19 @@ def test_fewer_than_two_runs_are_not_compared(folder, folders):
     play("one")
     with pytest.raises(UsageError, match="two or more different evaluations are compared"):
         compare(folders)
+
+
+def test_what_a_policy_draws_while_it_is_loaded_depends_on_no_label_and_no_path(folder):
+    (folder / "drawn.py").write_text(
+        "import random\n\nclass Agent:\n    def __init__(self):\n        self.weight = random.random()\n\n"
+        "    def step(self, observation):\n        return int(observation[0] > 2 * self.weight - 1)\n"
+    )
+    texts = ["drawn.py:Agent", "./drawn.py:Agent", "drawn.py:Agent,name=mine"]
+    rewards = [[record.reward for record in play(None, policies=text, episodes=8).records] for text in texts]
+    assert rewards[0] == rewards[1] == rewards[2]
+
+
+def test_a_world_that_is_given_an_object_is_kept_by_its_digest(folder):
+    report = play("run", "game.py:Made", env_kwargs={"thing": print, "size": 3})
+    assert report.plan["worlds"]["game:Made"]["size"] == 3
+    assert report.plan["worlds"]["game:Made"]["thing"].startswith("builtin_function_or_method ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import sys
@@ -25,6 +26,7 @@ from stretto.cli.verify import verify_command
 from stretto.errors import StrettoError, UsageError
 
 # Typer either brings a copy of click or uses the one installed; its errors are reached through the one it exports.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _BadCommandLine: Any = typer.BadParameter.__base__
 
 app = typer.Typer(
@@ -86,6 +88,10 @@ def main(arguments: list[str] | None = None) -> int:
         elif isinstance(error, BrokenPipeError):
             # Whoever read our output has enough; nothing more can be said there, not even when the interpreter flushes it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        elif isinstance(error, OSError) and error.errno in _FULL:
+            where = error.filename or "a file, or what this command prints"
+            say(f"stretto: {where} could not be written: {error.strerror}; make room, and run the command again")
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the interpreter would try it again
         else:
             raise  # a mistake of ours
         return FAILED

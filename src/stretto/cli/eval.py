@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -27,6 +28,7 @@ from stretto.evaluation.report import Report
 from stretto.evaluation.tracing import TRACE
 from stretto.missions.mission import Mission
 from stretto.missions.resolve import find_missions
+from stretto.plain_records import record_from
 from stretto.policies.spec import DEFAULT_STRATEGY, PolicySpec, parse_policy
 from stretto.policies.torch_settings import determinism_note
 
@@ -73,17 +75,19 @@ class Asked:
     def begun(cls, folder: Path) -> Self:
         """Return what was asked for in the evaluation that was begun in a folder."""
         try:
-            return cls(**json.loads((folder / ARGUMENTS).read_text()))
-        except (OSError, ValueError, TypeError):
+            return record_from(cls, json.loads((folder / ARGUMENTS).read_bytes()))
+        except (OSError, ValueError, RecursionError):
             raise UsageError(
-                f"there is no evaluation to go on with in {folder}: it has no readable {ARGUMENTS}"
+                f"there is no evaluation to go on with in {folder}: it has no readable {ARGUMENTS}; name the missions and "
+                f"policies again, beside --resume {folder}"
             ) from None
 
     def keep(self, folder: Path, *, resume: bool) -> None:
         """Write it into a folder; where an evaluation goes on, of what it holds only the number of episodes changes."""
-        kept = (
-            replace(Asked.begun(folder), episodes=self.episodes) if resume and (folder / ARGUMENTS).exists() else self
-        )
+        kept = self
+        if resume:
+            with suppress(UsageError):  # what is damaged, or was not there, is written anew
+                kept = replace(Asked.begun(folder), episodes=self.episodes)
         try:
             atomic_write(folder / ARGUMENTS, json.dumps(asdict(kept), indent=1) + "\n")
         except OSError as error:

@@ -24,6 +24,7 @@ from stretto.evaluation.scales import references_of
 from stretto.evaluation.scheduler import Scheduler
 from stretto.evaluation.summary import Failed
 from stretto.evaluation.tracing import trace_path, traced
+from stretto.identity import plain_settings
 from stretto.missions.resolve import find_missions
 from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, find_policies
 from stretto.policies.torch_settings import check_device, torch_as_before
@@ -337,7 +338,7 @@ def about(plan: Plan) -> dict[str, Any]:
         **({"turns": plan.turns} if plan.turns != SIMULTANEOUS else {}),
         **({"deterministic": True} if any(spec.deterministic for spec in specs) else {}),
         "missions": [mission.name for mission in plan.missions],
-        "worlds": {mission.name: dict(mission.details) for mission in plan.missions if mission.details},
+        "worlds": {mission.name: plain_settings(mission.details) for mission in plan.missions if mission.details},
         "policies": [entry.label for entry in plan.entries],
         "episodes": plan.episodes,
         "seed": plan.seed,

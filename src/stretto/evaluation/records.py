@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 import zlib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any
 
 from stretto.core import AgentId, WorldStatistics
 from stretto.errors import PolicyLost, UsageError, WorkerDied, WorldHung
-
-R = TypeVar("R")
+from stretto.plain_records import record_from
 
 RecordKey = tuple[str, str, int]
 """What identifies an episode within a plan: its mission, its label and its number."""
@@ -91,14 +88,14 @@ class EpisodeRecord:
         Raises:
             ValueError: if `values` are no such record; the message says which field is wrong.
         """
-        if not isinstance(values, dict):
-            raise ValueError(f"it is {_short(values)}")  # noqa: TRY004  a damaged file is no mistake in a program
-        failure, rewards = values.get("failure"), values.get("rewards")
-        if isinstance(rewards, dict):
-            rewards = {agent: math.nan if reward is None else reward for agent, reward in rewards.items()}
-        if isinstance(failure, dict):
-            failure = _built(EpisodeFailure, failure)
-        return _built(cls, {**values, "rewards": rewards, "failure": failure})
+        if isinstance(values, dict):
+            failure, rewards = values.get("failure"), values.get("rewards")
+            if isinstance(rewards, dict):
+                rewards = {agent: math.nan if reward is None else reward for agent, reward in rewards.items()}
+            if isinstance(failure, dict):
+                failure = record_from(EpisodeFailure, failure)
+            values = {**values, "rewards": rewards, "failure": failure}
+        return record_from(cls, values)
 
 
 def episode_file_name(key: RecordKey) -> str:
@@ -147,41 +144,3 @@ def read_records(path: Path, *, whole: bool) -> list[EpisodeRecord]:
                 f"file back from a copy, or remove that line, and --resume plays its episode again"
             ) from None
     return records
-
-
-def _built(kind: type[R], values: Mapping[str, Any]) -> R:
-    """Return a record of these values; values of other types than its fields have are refused."""
-    hints = _hints(cast(Any, kind))
-    needed = {one.name for one in dataclasses.fields(kind) if one.default is MISSING and one.default_factory is MISSING}  # type: ignore[arg-type]
-    if wrong := sorted(needed - values.keys()):
-        raise ValueError(f"it has no {wrong[0]}")
-    for name, value in values.items():
-        if name not in hints:
-            raise ValueError(f"it has an unknown {_short(name)}")
-        if not _fits(value, hints[name]):
-            raise ValueError(f"its {name} is {_short(value)}")
-    return kind(**values)
-
-
-@functools.cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value has the type that a field of a record is annotated with."""
-    if hint is Any:
-        return True
-    if isinstance(hint, UnionType):
-        return any(_fits(value, one) for one in get_args(hint))
-    if get_origin(hint) is Mapping:
-        key, each = get_args(hint)
-        return isinstance(value, dict) and all(_fits(k, key) and _fits(v, each) for k, v in value.items())
-    if isinstance(value, bool):
-        return hint is bool
-    return isinstance(value, (int, float) if hint is float else hint)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:39]}…"

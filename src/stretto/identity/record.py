@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ def identify(target: Any, settings: Mapping[str, Any], data: str | None = None) 
     sources = Sources()
     objects = ObjectDigest(sources)
     record: Record = {"code": _code(target, sources, objects)}
-    plain = {name: _plain(value, sources, objects.not_covered) for name, value in sorted(settings.items())}
+    plain = plain_settings(settings, sources, objects.not_covered)
     record["files"] = sources.by_name()
     # What every result depends on stands in `installation`; here it does only if the code itself is part of it.
     own = _package(target)
@@ -55,19 +56,44 @@ def _package(target: Any) -> str:
     return module.partition(".")[0]
 
 
+def canonical_name(target: Any) -> str:
+    """Return what code is called, be it "module:name", "/folder/file.py:name" or an object: never by the folder it lies in.
+
+    `game.py:coins`, `pkg.game:coins` and the function itself are all `game:coins`. What was defined where there is no file,
+    as in a notebook, has its own name alone. The name of an object is for the caller's process: in others, what was its
+    main program is not.
+    """
+    if isinstance(target, str):
+        where, _, name = target.rpartition(":")
+        return f"{Path(where).stem if where.endswith('.py') else where.rpartition('.')[2]}:{name}"
+    own = target if hasattr(target, "__module__") else type(target)
+    file = getattr(sys.modules.get(own.__module__), "__file__", None)
+    if file is None:
+        return name_of(target)
+    path = Path(file)
+    return f"{path.parent.name if path.stem == '__init__' else path.stem}:{name_of(target)}"
+
+
 def name_of(target: Any) -> str:
     """Return what a function, a class or another object is called."""
     return str(getattr(target, "__name__", type(target).__name__))
 
 
-def _plain(value: Any, sources: Sources, not_covered: set[str]) -> Any:
-    try:
-        return json.loads(json.dumps(value))
-    except (TypeError, ValueError):
-        digest = ObjectDigest(sources)
-        digest.add(value)
-        not_covered |= digest.not_covered
-        return f"{name_of(type(value))} {digest.hexdigest()}"
+def plain_settings(
+    settings: Mapping[str, Any], sources: Sources | None = None, not_covered: set[str] | None = None
+) -> dict[str, Any]:
+    """Return settings, by name, as values that JSON has; of all others their type and a digest."""
+    found: dict[str, Any] = {}
+    for name, value in sorted(settings.items()):
+        try:
+            found[name] = json.loads(json.dumps(value))
+        except (TypeError, ValueError):
+            digest = ObjectDigest(Sources() if sources is None else sources)
+            digest.add(value)
+            found[name] = f"{type(value).__name__} {digest.hexdigest()}"
+            if not_covered is not None:
+                not_covered |= digest.not_covered
+    return found
 
 
 def _paths(settings: Mapping[str, Any], data: str | None) -> Iterator[tuple[str, Path]]:

@@ -40,6 +40,11 @@ class Reference:
     where: str
     name: str
 
+    @property
+    def text(self) -> str:
+        """What names it: "module:name" or "/folder/file.py:name"."""
+        return f"{self.where}:{self.name}"
+
     def find(self) -> Callable[..., Any]:
         """Import it."""
         found: Callable[..., Any] = imported(self.where, self.name, "world")

@@ -20,9 +20,8 @@ from stretto.adapters.gymnasium import spec_of
 from stretto.adapters.wrapped import limit_steps
 from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
-from stretto.identity import find_module
+from stretto.identity import canonical_name, find_module
 from stretto.importing import check_parameters
-from stretto.missions.identity import canonical_name
 from stretto.missions.makers import FactoryMaker, Maker, Reference, SpecMaker, Wrap, WrappedMaker
 from stretto.missions.mission import Mission, Source
 from stretto.missions.mission_files import KEYS, read_entries
@@ -163,7 +162,7 @@ def _of_module(asked: Source, module: str, name: str) -> Mission:
 
 def _of_reference(asked: Source, reference: Reference, summary: str) -> Mission:
     kwargs = _with_variants(asked)
-    name = _changed(canonical_name(reference), asked)
+    name = _changed(canonical_name(reference.text), asked)
     return Mission(name, FactoryMaker(reference, kwargs), summary, details=kwargs, source=asked)
 
 
@@ -299,8 +298,7 @@ def _from_yaml(asked: Source, path: Path, wanted: str) -> list[Mission]:
 
 def _without_folder(name: str) -> str:
     """Return what a mission of the form file.py:function is called; other names stay."""
-    file, suffix, rest = name.partition(".py:")
-    return canonical_name(Reference(f"{file}.py", rest)) if suffix else name
+    return canonical_name(name) if ".py:" in name else name
 
 
 def _of_entry(

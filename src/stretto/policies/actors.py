@@ -24,6 +24,7 @@ from stretto.core import (
 from stretto.errors import PolicyFailed, UsageError
 from stretto.policies.batches import Batches, Call, probe_rows
 from stretto.policies.block_actors import BlockActors
+from stretto.policies.identity import loading_name
 from stretto.policies.loading import load_policy, reset_policy
 from stretto.policies.spec import PolicySpec
 from stretto.policies.states import map_state
@@ -58,7 +59,7 @@ class PolicyPlan:
 
     def load(self, world: WorldSpec) -> MultiAgentPolicy:
         """Build the policy; it may draw from the spaces in `world`, which therefore must be nobody else's."""
-        tree = SeedTree(self.seed).child("load", self.spec.name)
+        tree = SeedTree(self.seed).child("load", loading_name(self.spec))
         return PrivateGenerators(tree, probation=1 << 62).run_repeatable(load_policy, self.spec, world)
 
 

@@ -1,0 +1,76 @@
+"""`stretto report`, `stretto compare` and what goes on with a run: what is printed where, and the exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stretto.cli.app import main
+
+PLAY = ["eval", "-m", "gym:CartPole-v1", "-s", "9", "--jobs", "0", "--quiet"]
+
+
+@pytest.fixture
+def call(capsys, monkeypatch, tmp_path):
+    """Run a command in a folder of its own; return its exit code, and what it printed."""
+    monkeypatch.chdir(tmp_path)
+    Path("agent.py").write_text("def act(observation):\n    return 1\n")
+
+    def run(*words):
+        return main(list(words)), *capsys.readouterr()
+
+    return run
+
+
+def test_a_run_is_extended_and_goes_on_with_changes_that_are_told(call):
+    assert call(*PLAY, "-p", "agent.py:act", "-e", "2", "--out", "run")[0] == 0
+    assert json.loads(call("eval", "--resume", "run", "-e", "4", "--format", "json")[1])["plan"]["episodes"] == 4
+    # From now on that is how many there are.
+    assert len(json.loads(call("eval", "--resume", "run", "--format", "json")[1])["episodes"]) == 4
+    Path("agent.py").write_text("def act(observation):\n    return 0\n")
+    code, out, told = call("eval", "--resume", "run", "-e", "6")
+    assert (code, out) == (2, "")
+    assert "of the policy agent.py:act, the file agent.py was" in told
+    code, _, told = call("eval", "--resume", "run", "-e", "6", "--accept-changes")
+    assert code == 0
+    assert "not all episodes were played by the same code: after 4 episodes it went on with changes" in told
+    assert "not all episodes were played by the same code" in call("report", "run")[2]
+
+
+def test_runs_are_compared_on_stdout_and_notes_go_to_stderr(call):
+    for name, seed in (("one", "0"), ("two", "0"), ("three", "5")):
+        assert call(*PLAY, "-p", "agent.py:act", "-e", "3", "--seed", seed, "--out", name)[0] == 0
+    code, out, _ = call("compare", "one", "two", "--format", "json", "--out", "both")
+    assert code == 0
+    assert json.loads(out)["summary"]["labels"] == ["agent.py:act (one)", "agent.py:act (two)"]
+    assert Path("both/report.html").exists()
+    assert "holds an evaluation, which would be overwritten" in call("compare", "one", "two", "--out", "both")[2]
+    code, out, told = call("compare", "one", "three")
+    assert (code, out) == (2, "")
+    assert "seed is 0 in one and 5 in three; play one of them again" in told
+
+
+@pytest.mark.parametrize(
+    "content", ['{"episodes": "ten"}', '{"mission": 5}', "[1]", "{", '{"only": 7}', '{"later": 1}']
+)
+def test_arguments_that_are_damaged_are_told_and_can_be_given_again(call, content):
+    call(*PLAY, "-p", "agent.py:act", "-e", "2", "--out", "run")
+    Path("run/arguments.json").write_text(content)
+    code, _, told = call("eval", "--resume", "run")
+    assert code == 2
+    assert "it has no readable arguments.json; name the missions and policies again, beside --resume run" in told
+    assert call(*PLAY, "-p", "agent.py:act", "-e", "3", "--resume", "run")[0] == 0
+    assert call("eval", "--resume", "run", "-e", "4")[0] == 0
+
+
+def test_a_full_disk_behind_what_is_printed_is_told_without_a_traceback(call):
+    words = [sys.executable, "-m", "stretto", *PLAY, "-p", "random", "-e", "1"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("stretto: a file, or what this command prints could not be written: No space left")
+    assert "Traceback" not in done.stderr
