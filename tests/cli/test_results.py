@@ -76,26 +76,3 @@ def test_failures_of_one_kind_are_told_once(capsys):
 
 def test_one_policy_alone_is_compared_with_nobody(capsys):
     assert "beats" not in printed({"alone": [1.0, 2.0]}, capsys)
-
-
-def test_where_there_is_no_terminal_lines_come_now_and_then_and_less_and_less_often(monkeypatch, capsys):
-    now = 100.0
-    monkeypatch.setattr(results.time, "monotonic", lambda: now)
-    with results.progress({"m": 1000}, quiet=False) as tell:
-        for i in range(100):
-            now += 0.5
-            tell(record("p", i, 0.0))
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert told.err.splitlines() == [
-        "10 of 1000 episodes after 5 s, about 495 s left",
-        "30 of 1000 episodes after 15 s, about 485 s left",
-        "70 of 1000 episodes after 35 s, about 465 s left",
-    ]
-
-
-def test_quiet_says_nothing(capsys, monkeypatch):
-    monkeypatch.setattr(results, "_FIRST_LINE_SECONDS", 0.0)
-    with results.progress({"m": 3}, quiet=True) as tell:
-        tell(record("p", 0, 0.0))
-    assert capsys.readouterr().err == ""

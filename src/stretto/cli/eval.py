@@ -16,7 +16,8 @@ from stretto.checkpoint import atomic_write
 from stretto.cli import options
 from stretto.cli.films import film, tell_unfilmable
 from stretto.cli.options import DONE, FAILED, Format
-from stretto.cli.results import print_report, prints_on_stderr, progress
+from stretto.cli.progress import shown_progress
+from stretto.cli.results import print_report, prints_on_stderr
 from stretto.cli.runs import say_changes
 from stretto.cli.text import say
 from stretto.core import SIMULTANEOUS
@@ -263,9 +264,8 @@ def _evaluated(
             say(f"deterministic: {determinism_note()}")
 
     try:
-        counts = {mission.name: asked.count() for mission in missions}
-        with prints_on_stderr(), progress(counts, quiet) as on_episode:
-            return evaluate(missions, specs, **asked.arguments(), **how, on_begin=begin, on_episode=on_episode)
+        with prints_on_stderr(), shown_progress(quiet) as progress:
+            return evaluate(missions, specs, **asked.arguments(), **how, on_begin=begin, progress=progress)
     except EvaluationInterrupted as interrupted:
         if interrupted.report.records:
             print_report(interrupted.report, output)

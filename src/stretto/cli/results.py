@@ -1,4 +1,4 @@
-"""How far an evaluation is, and what came of it, on a terminal or for another program."""
+"""What came of an evaluation, on a terminal or for another program."""
 
 from __future__ import annotations
 
@@ -8,27 +8,20 @@ import os
 import shlex
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from stretto.cli.options import Format
 from stretto.cli.text import WIDTH, filled, screen_width
 from stretto.evaluation.answer import answer_of
 from stretto.evaluation.failures import FailureGroup, group_failures
-from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
+from stretto.evaluation.records import EpisodeFailure
 from stretto.evaluation.report import Report
 from stretto.evaluation.wording import listed, shorten
 
-_MOST_BARS = 12
 _LONGEST_NAME = 30
 _MOST_FAILURES = 3
 _LONGEST_PLACE = 45
-_FIRST_LINE_SECONDS, _LAST_LINE_SECONDS = 5.0, 300.0
-"""How long it is between two lines about progress at first, and at last: each time it is twice as long."""
 
 
 @contextmanager
@@ -44,40 +37,6 @@ def prints_on_stderr() -> Iterator[None]:
         after.enter_context(redirect_stdout(sys.stderr))
         yield
         sys.stdout.flush()
-
-
-@contextmanager
-def progress(counts: Mapping[str, int], quiet: bool) -> Iterator[Callable[[EpisodeRecord], None]]:
-    """Show on stderr how far it is: a bar a mission in a terminal (if they are few), elsewhere a line now and then."""
-    console = Console(stderr=True, highlight=False)
-    if quiet:
-        yield lambda _: None
-    elif console.is_terminal:
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(24),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=console, transient=True) as bar:
-            one = len(counts) > _MOST_BARS
-            shown = {f"{len(counts)} missions": sum(counts.values())} if one else counts
-            tasks = {name: bar.add_task(shorten(name, _LONGEST_NAME), total=count) for name, count in shown.items()}
-            yield lambda record: bar.advance(next(iter(tasks.values())) if one else tasks[record.mission])
-    else:
-        total, done = sum(counts.values()), 0
-        began, pause = time.monotonic(), _FIRST_LINE_SECONDS
-        last = began
-
-        def tell(_: EpisodeRecord) -> None:
-            nonlocal done, last, pause
-            done, now = done + 1, time.monotonic()
-            if now - last >= pause:
-                last, pause = now, min(2 * pause, _LAST_LINE_SECONDS)
-                left = (now - began) * (total - done) / done
-                console.print(f"{done} of {total} episodes after {now - began:.0f} s, about {left:.0f} s left")
-
-        yield tell
 
 
 def print_report(report: Report, output: Format) -> None:

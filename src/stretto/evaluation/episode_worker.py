@@ -98,6 +98,7 @@ class EpisodeService:
 
     def __init__(self, port: Port, plan: Plan, settings: PlaySettings) -> None:
         self._port, self._plan, self._settings = port, plan, settings
+        self._steps = port.position  # of the episodes that are played now: the caller sees it, and that it moves
         self._worlds: dict[int, dict[int, AgentWorld]] = {}
         self._cores = 1
         self._native = NativeThreads(plan.native_threads)
@@ -245,6 +246,7 @@ class EpisodeService:
 
     def _play_once(self, task: Task, facts: Facts, strategy: str | None, *, guarded: bool) -> list[Played]:
         plan, mission, limits = self._plan, self._plan.missions[task.mission], self._settings.limits
+        self._steps[0] = 0
         with trace.span("load policies"), self._loading():
             runner = self._runner(task, facts, strategy, guarded=guarded)
         worlds = self._worlds_of(task.mission, len(task.episodes), _ALL_GENERATORS if guarded else facts.world_draws)
@@ -264,7 +266,7 @@ class EpisodeService:
             [spec.name for spec in plan.entries[task.entry].specs],
             limit_seconds=limits.end_seconds,
             keep_digests=self._settings.keep_digests,
-            on_step=self._port.beat,
+            on_step=self._count_step,
             save_replay=partial(self._save_replay, worlds, task),
         )
         played = [found[number] for number in task.episodes]
@@ -283,6 +285,9 @@ class EpisodeService:
         key = self._plan.missions[task.mission].name, self._plan.entries[task.entry].label, episode
         written = worlds.save_replay(slot, str(folder / episode_file_name(key)))
         return None if written is None else os.path.relpath(written, folder.parent)
+
+    def _count_step(self) -> None:
+        self._steps[0] += 1
 
     def _how_chosen(self, task: Task, runner: Runner) -> str:
         """Say where agents chose their actions."""

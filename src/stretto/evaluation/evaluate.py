@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from stretto.evaluation.episode_worker import EpisodeWorkerFactory
 from stretto.evaluation.identity import IDENTITY, identify_plan
 from stretto.evaluation.journal import Journal
 from stretto.evaluation.plan import HANG_SECONDS, Plan, PlaySettings, Task, entries_of
+from stretto.evaluation.progress import Progress
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.report import Report
 from stretto.evaluation.scales import references_of
@@ -69,6 +71,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     command: str | None = None,
     on_begin: Callable[[], None] = lambda: None,
     on_episode: Callable[[EpisodeRecord], None] = lambda _: None,
+    progress: Progress | None = None,
 ) -> Report:
     """Play every policy on every mission, the same episodes for each, and return records and statistics.
 
@@ -113,6 +116,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         command: the command line that asked for this, for the report to show.
         on_begin: is called when all is well and nothing is played yet.
         on_episode: hears of every episode, in the order in which they end.
+        progress: is told how far it is, for others to look at meanwhile.
 
     Raises:
         EvaluationInterrupted: at Ctrl-C, with the report of what is finished.
@@ -149,7 +153,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
             journal = stack.enter_context(Journal(out, described, resume=resume, accept_changes=accept_changes))
         stack.enter_context(traced(path))
         stack.enter_context(torch_as_before())
-        records = _play_all(plan, execution, journal, chosen, _Heard(on_begin, on_episode))
+        records = _play_all(plan, execution, journal, chosen, _Heard(on_begin, on_episode, progress or Progress()))
         if journal is not None and journal.finished and not (records.more or records.interrupted):
             return Report.load(journal.folder)
         timing = {**run, "seconds": round(time.perf_counter() - began, 3), "processes": records.workers}
@@ -260,10 +264,11 @@ def _jobs_elsewhere(plan: Plan, settings: PlaySettings, jobs: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Heard:
-    """Whoever hears of a plan being played: that it begins, and each episode."""
+    """Whoever hears of a plan being played: that it begins, each episode, and how far it is."""
 
     on_begin: Callable[[], None]
     on_episode: Callable[[EpisodeRecord], None]
+    progress: Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,13 +299,17 @@ def _play_all(
         for m, e in plan.pairs()
         for n in range(plan.episodes)
     }
+    totals = Counter(key[:2] for key in keys if key in before or key[2] in chosen)
+    heard.progress.begin(totals, {one.name: plan.steps_of(m) for m, one in enumerate(plan.missions)})
     for record in before.values():
+        heard.progress.add(record, now=False)
         heard.on_episode(record)
 
     def keep(record: EpisodeRecord) -> None:
         if record.key not in before:
             if journal is not None:
                 journal.add(record)
+            heard.progress.add(record)
             heard.on_episode(record)
 
     done = [where for key, where in keys.items() if key in before or where[2] not in chosen]
@@ -319,7 +328,8 @@ def _play_all(
                 tasks = plan.tasks(facts, done)
                 tasks = [Task(t.mission, t.entry, tuple(n for n in t.episodes if n in chosen)) for t in tasks]
                 workers, cores = execution.split(len(tasks), max(len(one.agents) for one in facts.values()))
-                run.play(reversed(tasks) if execution.reverse else tasks, workers, cores)
+                with heard.progress.playing(run.running):
+                    run.play(reversed(tasks) if execution.reverse else tasks, workers, cores)
     except KeyboardInterrupt:
         interrupted = True
     found = {record.key: record for record in (run.records.values() if run is not None else ())}

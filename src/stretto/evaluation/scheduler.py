@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Self
 
@@ -18,6 +20,7 @@ from stretto.evaluation.episode_worker import (
 )
 from stretto.evaluation.episodes import Played, failure_of, how_lost
 from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task
+from stretto.evaluation.progress import RunningTask
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord, split_statistics
 from stretto.evaluation.reproduce import reproduce
 from stretto.evaluation.statistics import LARGEST
@@ -53,6 +56,7 @@ class Scheduler:
         self.digests: dict[tuple[int, int, int], list[dict[str, tuple[int, int, float]]]] = {}
         self._facts: dict[tuple[int, int], Facts] = {}
         self._attempts: dict[Task, int] = {}
+        self._began: dict[Task, float] = {}
         self._apart: set[Task] = set()
         self._broken: dict[tuple[int, int], BaseException] = {}
         self._cores = 1
@@ -141,6 +145,18 @@ class Scheduler:
                 playable.append(task)
         self._queue.do(playable, self._message, self._take, workers)
 
+    def running(self) -> list[RunningTask]:
+        """Return what is played now; may be called from any thread."""
+        found, now = [], time.monotonic()
+        for request, task in self._queue.given:
+            worker = request.seat.worker
+            if isinstance(task, Task) and worker is not None and task in self._began:
+                names = self._plan.missions[task.mission].name, self._plan.entries[task.entry].label
+                with suppress(ValueError):  # the worker was ended just now, and its memory is gone
+                    steps = max(0, worker.progress[1] - 1)  # beginning an episode is counted, too
+                    found.append(RunningTask(*names, task.episodes, steps, now - self._began[task]))
+        return found
+
     def _why_broken(self, task: Task) -> EpisodeFailure:
         """Say why a mission cannot be played with a policy; the world it is that fails if it fails with all of them."""
         error = self._broken[task.mission, task.entry]
@@ -152,6 +168,7 @@ class Scheduler:
 
     def _message(self, task: Task) -> tuple[object, str, float | None]:
         self._attempts[task] = self._attempts.get(task, 0) + 1
+        self._began[task] = time.monotonic()
         message = PlayTask(task, self._facts[task.mission, task.entry], self._cores, task in self._apart)
         return message, "playing", self._limit(task)
 

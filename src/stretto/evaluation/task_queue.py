@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from stretto.workers.output import deliver_all
 from stretto.workers.requests import Request, Seat, sender
@@ -26,6 +26,12 @@ class TaskQueue:
         self._supervisor, self._first, self._first_seconds = supervisor, first, first_seconds
         self._new = {seat.index for seat in supervisor.seats}
         self._died = 0
+        self._given: dict[int, tuple[Request, Any]] = {}
+
+    @property
+    def given(self) -> list[tuple[Request, Any]]:
+        """What workers are at now; may be asked from any thread."""
+        return list(self._given.values())
 
     def do(
         self,
@@ -44,6 +50,7 @@ class TaskQueue:
         waiting = deque(things)
         starting: dict[int, Request] = {}
         given: dict[int, tuple[Request, T]] = {}
+        self._given = given
         while waiting or given:
             seats = self._supervisor.seats[:workers]
             idle = [seat for seat in seats if seat.index not in given and seat.index not in starting]
