@@ -15,6 +15,8 @@ from stretto.errors import PolicyFailed, PolicyLost, StrettoError, WorkerDied, W
 from stretto.evaluation.records import EpisodeFailure
 from stretto.rollout import Fault, SlotStep
 
+__calls_user_code__ = True
+
 _LOST = (PolicyLost, WorkerDied, WorldHung)
 _NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
 

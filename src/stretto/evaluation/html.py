@@ -133,8 +133,11 @@ def _failure_group(group: FailureGroup) -> str:
     if len(group.records) > 1:
         facts["shown"] = f"episode {record.episode} on {record.mission}, which stands for all of them"
     blocks = "".join(
-        f"<h3>{title}</h3><pre><code>{text(code)}</code></pre>"
-        for title, code in (("Play it again", failure.reproduce), ("Traceback", failure.traceback))
+        f"<h3>{title}</h3><pre{style}><code>{text(code)}</code></pre>"
+        for title, style, code in (
+            ("Play it again", ' class="wrapped"', failure.reproduce),
+            ("Traceback", "", failure.traceback),
+        )
         if code
     )
     return (
