@@ -170,8 +170,6 @@ class FakeWorker(Worker):
     What runs in it may also raise `Died` or `Hung`. All that it prints is sent, as a process would.
     """
 
-    killable = True
-
     def __init__(
         self,
         index: int,

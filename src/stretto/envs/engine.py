@@ -33,13 +33,7 @@ class Engine:
     """Brings workers and the state of their slots together. Must not reference a VectorEnv: its finalizer would never run."""
 
     def __init__(
-        self,
-        supervisor: Supervisor,
-        recovery: Recovery,
-        state: SlotState,
-        *,
-        lease: Lease | None,
-        blocks: int = 0,
+        self, supervisor: Supervisor, recovery: Recovery, state: SlotState, *, lease: Lease, blocks: int
     ) -> None:
         self.supervisor, self.recovery, self.state = supervisor, recovery, state
         self.count = state.count
@@ -372,8 +366,7 @@ class Engine:
         finally:
             # Whoever holds a closed vector environment should not hold its memory.
             self.state.buffers = Buffers([], [], [], [], [])
-            if self._lease is not None:
-                self._lease.release()
+            self._lease.release()
         if error is not None:
             raise error
 

@@ -75,16 +75,15 @@ class Recovery:
             seat.complete = _completing(InfoBuffer(slots.start, room[slots.start : slots.stop]))
 
     def lost(self, supervisor: Supervisor, seat: Seat, hung_after: float | None) -> None:
-        worker = seat.worker
         error = supervisor.end(seat, hung_after)
-        if error is None or worker is None:
+        if error is None:
             return
         limits = self.limits
         asked = [request for request in seat.requests if not request.setup]
         enough = seat.restarts >= limits.max_restarts or limits.on_crash == "raise"
         hangs = hung_after is not None and bool(seat.requests)  # else it has answered at the last moment
         if hangs:
-            enough = enough or not worker.killable or not asked or any(request.hung for request in asked)
+            enough = enough or not supervisor.backend.killable or not asked or any(request.hung for request in asked)
         if enough:
             supervisor.give_up(seat, error)
             return

@@ -187,8 +187,6 @@ class Worker:
     This much is for one in the caller's own process; whoever sends bytes sends and collects in ways of his own.
     """
 
-    killable = False
-
     def __init__(self, index: int, words: memoryview, mail: Any, bell: Bell) -> None:
         self.index = index
         self.words = words

@@ -33,7 +33,6 @@ class ProcessWorker(Worker):
     that it writes its stack into. `kill` and `close` give all of them back.
     """
 
-    killable = True
     _mail: CallerMail
 
     def __init__(
