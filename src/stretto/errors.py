@@ -5,10 +5,12 @@ StrettoError
 │   ├── InvalidLayout            numbers of workers and environments that do not fit
 │   ├── InvalidSpace             spaces that differ between slots, or have no batch
 │   ├── InvalidAction            an action that its space does not contain
-│   └── LateImport               torch was imported by a call that drew from it at once
+│   ├── LateImport               torch was imported by a call that drew from it at once
+│   └── DamagedCheckpoint        a file or folder is not what was written
 ├── ClosedError                  used after close(); also gymnasium's ClosedEnvironmentError
 ├── ResetNeeded                  stepped where only a reset can go on; also gymnasium's ResetNeeded
 ├── ResourceError                the machine has too little memory, processes or descriptors
+├── SnapshotHeld                 experience could not be written in time, because a snapshot still needs the old
 ├── WorldError                   the world (or a function run beside it) is at fault; has a `place`
 │   ├── WorldFailed              it raised; the remote traceback is in the message
 │   ├── WorldHung                it did not answer within its limit; its stack is in the message
@@ -82,6 +84,10 @@ class LateImport(UsageError):
     """A call imported torch and drew from it at once: its numbers would depend on what else runs in the process."""
 
 
+class DamagedCheckpoint(UsageError):
+    """A file or a folder that is not what was written: another one, such as the checkpoint before, may be whole."""
+
+
 class ClosedError(StrettoError, gymnasium.error.ClosedEnvironmentError):
     """The object was used after `close()`."""
 
@@ -92,6 +98,10 @@ class ResetNeeded(StrettoError, gymnasium.error.ResetNeeded):
 
 class ResourceError(StrettoError):
     """The machine has too little of something, and doing with less would not work."""
+
+
+class SnapshotHeld(StrettoError):
+    """A snapshot still needs what new experience would overwrite; nothing was written, so it can be tried again."""
 
 
 class WorldError(StrettoError):

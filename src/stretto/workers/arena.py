@@ -28,9 +28,9 @@ class Field:
     offset: int
 
 
-def lay_out(shapes: Sequence[tuple[tuple[int, ...], np.dtype[np.generic]]]) -> tuple[list[Field], int]:
-    """Place arrays one behind the other; return their fields and the bytes that they take together."""
-    fields, offset = [], 0
+def lay_out(shapes: Sequence[tuple[tuple[int, ...], np.dtype[np.generic]]], offset: int = 0) -> tuple[list[Field], int]:
+    """Place arrays one behind the other, from `offset` on; return their fields and where they end."""
+    fields = []
     for shape, dtype in shapes:
         fields.append(Field(shape, dtype, offset))
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
@@ -53,8 +53,13 @@ class Arena:
     def create(cls, shared: bool) -> Arena:
         return cls(anonymous_file("stretto-arrays") if shared else -1)
 
-    def allocate(self, size: int) -> None:
-        """Give the arena its size.
+    def allocate(
+        self,
+        size: int,
+        what: str = "the arrays of these environments",
+        remedy: str = "use fewer environments or smaller observations",
+    ) -> None:
+        """Give the arena its size; `what` and `remedy` are for the sentence that refuses.
 
         Raises:
             ResourceError: if the machine has less memory free than that.
@@ -62,8 +67,7 @@ class Arena:
         free = _free_memory()
         if size > free:
             raise ResourceError(
-                f"the arrays of these environments take {size / 1e9:.1f} GB and must fit into memory, which has "
-                f"{free / 1e9:.1f} GB free; use fewer environments or smaller observations"
+                f"{what} take {size / 1e9:.1f} GB and must fit into memory, which has {free / 1e9:.1f} GB free; {remedy}"
             )
         if self.fd < 0:
             self._memory = bytearray(size)
