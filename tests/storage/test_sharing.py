@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import pickle
 import signal
+from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import pytest
 
-from stretto.errors import DamagedCheckpoint, ResourceError, SnapshotHeld, UsageError
+from stretto.errors import DamagedCheckpoint, ResourceError, SnapshotHeld, UsageError, WorkerDied
 from stretto.storage import (
     Patience,
     RingMemory,
@@ -23,6 +23,9 @@ from stretto.storage import (
     TransitionSnapshot,
 )
 from stretto.workers.arena import Arena
+from stretto.workers.backends import PROCESS
+from stretto.workers.requests import sender
+from stretto.workers.supervisor import Supervisor
 from tests.storage.experience import World, block_of, contents, streams
 
 KINDS = ["transitions", "decisions", "sequences", "segments"]
@@ -113,53 +116,77 @@ def test_too_many_snapshots_are_refused():
 # --- other processes ------------------------------------------------------------------------------------------
 
 
-def read_elsewhere(fd, layout, offset, pipe):
-    """Another process: reads what it is told to, and lets go of it."""
-    memory = RingMemory(layout.ring, Arena(fd), offset)
-    while (taken := pipe.recv()) is not None:
-        with TransitionSnapshot(memory, taken) as snapshot:
-            pipe.send(shown(snapshot))
-            if pipe.recv() == "die":
-                os.kill(os.getpid(), signal.SIGKILL)
+class Reader:
+    """What a learner's worker does with a buffer: reads a range that it is sent, and releases it when it is told to."""
+
+    def __init__(self, port, layout):
+        self.memory = RingMemory(layout.ring, port.arena)
+
+    def handle(self, message):
+        match message:
+            case ("read", taken):
+                self.snapshot = TransitionSnapshot(self.memory, taken)
+                return shown(self.snapshot)
+            case "release":
+                return self.snapshot.release()
+            case _:
+                return None  # it was started
+
+    def close(self):
+        pass
+
+
+@contextmanager
+def read_elsewhere(kind):
+    """A buffer in the memory of a worker's process, its pieces, how to ask the worker, and the worker's supervisor."""
+    layout = make(kind)[1].layout
+    with Supervisor(PROCESS) as supervisor:
+        supervisor.arena.allocate(layout.ring.nbytes)
+        seat = supervisor.add_seat(partial(Reader, layout=layout))
+        _, buffer, piece = make(kind, arena=supervisor.arena, patience=Patience(0.0))
+        for _ in range(20):
+            buffer.extend(piece())
+
+        def ask(message):
+            (answer,) = supervisor.settle([supervisor.ask(seat, sender(message), "reading", 60)])
+            return answer
+
+        yield buffer, piece, ask, supervisor
+
+
+def write_until_held(buffer, piece):
+    """Write for as long as nothing is overwritten that is held; return the piece that was refused."""
+    with pytest.raises(SnapshotHeld):
+        while True:
+            refused = piece()
+            buffer.extend(refused)
+    return refused
 
 
 @pytest.mark.parametrize("kind", ["transitions", "decisions"])
-def test_another_process_reads_the_same_and_releases_what_it_held_or_dies_and_it_is_dropped(kind):
-    _, buffer, piece = make(kind, shared=True, patience=Patience(0.0))
-    ours, theirs = multiprocessing.Pipe()
-    context = multiprocessing.get_context("fork")
-    layout = pickle.loads(pickle.dumps(buffer.layout))
-    with buffer, ours:
-        reader = context.Process(target=read_elsewhere, args=(buffer.arena.fd, layout, 0, theirs))
-        reader.start()
-        theirs.close()
-        for last in (False, True):
-            for _ in range(20):
-                buffer.extend(piece())
+def test_another_process_reads_the_same_and_releases_it(kind):
+    with read_elsewhere(kind) as (buffer, piece, ask, _):
+        for _ in range(2):
             taken = buffer.take()
-            ours.send(pickle.loads(pickle.dumps(taken)))
-            there = ours.recv()
+            there = ask(("read", taken))
             assert there == shown(TransitionSnapshot(buffer.memory, taken))
-            buffer.extend(piece())
-            with pytest.raises(SnapshotHeld):
-                for _ in range(40):
-                    refused = piece()
-                    buffer.extend(refused)
-            if last:
-                ours.send("die")
-                reader.join()
-                assert reader.exitcode == -signal.SIGKILL
-                buffer.drop(taken)
-            else:
-                ours.send("go on")
-                ours.send(buffer.take())  # only when this is answered, the snapshot before is known to be released
-                ours.recv()
-                ours.send("go on")
-                assert taken.hold.serial not in buffer.memory.holds
-                buffer._ring._patience = Patience(30.0)
+            refused = write_until_held(buffer, piece)
+            assert ask(("read", taken)) == there
+            ask("release")
             buffer.extend(refused)
-            buffer._ring._patience = Patience(0.0)
-        reader.close()
+
+
+def test_what_a_process_held_that_died_can_be_dropped():
+    with read_elsewhere("transitions") as (buffer, piece, ask, supervisor):
+        taken = buffer.take()
+        ask(("read", taken))
+        refused = write_until_held(buffer, piece)
+        (pid,) = supervisor.pids
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(WorkerDied):
+            ask("release")
+        buffer.drop(taken)
+        buffer.extend(refused)
 
 
 def test_several_buffers_lie_in_one_arena():

@@ -256,7 +256,7 @@ def test_a_piece_that_does_not_fit_is_refused_and_nothing_is_written():
         r"observation\['image'\] of a piece must be uint8": {
             "observations": piece.observations | {"image": piece.observations["image"].astype(np.int64)}
         },
-        "every end must have its last observation, got 12 ends and none": {"final_observations": None},
+        "must be given, got ends and none; give them as final_observations": {"final_observations": None},
         "must say who acted unless all always do": {"acted": np.ones((3, 2, 2), bool)},
         r"must have the extras of its block, \['hidden'\], got \[\]": {"extras": {}},
     }

@@ -7,11 +7,11 @@ from stretto.storage.memory import RingMemory
 from stretto.storage.priorities import Priorities
 from stretto.storage.ring import Patience
 from stretto.storage.segments import (
-    Segment,
     SegmentBatch,
     SegmentBuffer,
     SegmentLayout,
     SegmentRange,
+    SegmentSnapshot,
 )
 from stretto.storage.sequence_snapshot import SequenceBatch, SequenceRange, SequenceSnapshot
 from stretto.storage.sequences import SequenceBuffer, SequenceLayout
@@ -24,11 +24,11 @@ __all__ = [
     "Piece",
     "Priorities",
     "RingMemory",
-    "Segment",
     "SegmentBatch",
     "SegmentBuffer",
     "SegmentLayout",
     "SegmentRange",
+    "SegmentSnapshot",
     "SequenceBatch",
     "SequenceBuffer",
     "SequenceLayout",

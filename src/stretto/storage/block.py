@@ -100,6 +100,11 @@ class Block:
         if self.always_acts is not (piece.acted is None):
             rule = "an agent that always acts" if self.always_acts else "agents that do not always act"
             raise UsageError(f"a piece must say who acted unless all always do, got {rule}; see Block.always_acts")
+        if self.always_acts and piece.final_observations is None and ended[:-1].any():
+            raise UsageError(
+                "the last observations of agents that act in every row must be given, got ends and none; give them as "
+                "final_observations, or make a block with always_acts=False and a row for each"
+            )
         if piece.extras.keys() != self.extras.keys():
             raise UsageError(
                 f"a piece must have the extras of its block, {sorted(self.extras)}, got {sorted(piece.extras)}; give "
@@ -110,12 +115,11 @@ class Block:
         for column in self.extra_columns:
             value = piece.extras[column.name.removeprefix("extra ")]
             columns[column.name] = _checked(column.name, value, (*grid, *column.shape), column.dtype)
-        finals: dict[str, Array] = {}
-        if ends := int(np.count_nonzero(ended)):
-            if piece.final_observations is None:
-                raise UsageError(
-                    f"every end must have its last observation, got {ends} ends and none; give them in order"
-                )
+        following = _apart(self.observation_columns, self.observations, piece.next_observations, grid[1:])
+        if piece.final_observations is None:
+            finals = _next_rows(columns, following, ended)
+        else:
+            ends = int(np.count_nonzero(ended))
             finals = _apart(self.observation_columns, self.observations, piece.final_observations, (ends,))
         return Rows(
             count=count,
@@ -125,7 +129,7 @@ class Block:
             truncated=truncated,
             ended=ended,
             acted=None if piece.acted is None else _checked("acted", piece.acted, grid, np.bool_),
-            following=_apart(self.observation_columns, self.observations, piece.next_observations, grid[1:]),
+            following=following,
             finals=finals,
         )
 
@@ -136,8 +140,9 @@ class Piece:
 
     All arrays but the last two observations have the axes `(rows, lanes, agents)` in front. `next_observations`
     `(lanes, agents, ...)` is what follows the last row. `final_observations` has the last observation of each agent that
-    ended, in the order of `np.nonzero(terminated | truncated)`; in such a row the next one begins another episode.
-    An agent ends in the row that brought its end, whether or not it acted in it.
+    ended, in the order of `np.nonzero(terminated | truncated)`; what follows such a row begins another episode. Without
+    them, the last observation of an agent is in the row after its end, in which it did not act. An agent ends in the row
+    that brought its end, whether or not it acted in it.
     """
 
     observations: Any
@@ -181,6 +186,17 @@ def _apart(columns: Sequence[Column], layout: SpaceLayout, value: Any, axes: tup
         column.name: _checked(column.name, leaf.get(value), (*axes, *column.shape), column.dtype)
         for column, leaf in zip(columns, layout.fixed, strict=True)
     }
+
+
+def _next_rows(columns: Mapping[str, Array], following: Mapping[str, Array], ended: Array) -> dict[str, Array]:
+    """Return the observations in the rows after ends."""
+    rows, lanes, agents = np.nonzero(ended)
+    inside = rows + 1 < len(ended)
+    found = {}
+    for name, after in following.items():
+        found[name] = columns[name][np.where(inside, rows + 1, 0), lanes, agents]
+        found[name][~inside] = after[lanes[~inside], agents[~inside]]
+    return found
 
 
 def _checked(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:

@@ -82,7 +82,7 @@ class Ring:
     def put_finals(self, ended: Array, observations: Mapping[str, Array]) -> Array:
         """Store what agents saw last; return the place of each, and `NO_FINAL` where nobody ended."""
         places = np.full(ended.shape, NO_FINAL, np.int32)
-        if not observations:
+        if not ended.any():
             return places
         rows, lanes, agents = np.nonzero(ended)
         order = np.cumsum(ended.reshape(-1, ended.shape[2]), axis=0)[rows * ended.shape[1] + lanes, agents] - 1

@@ -57,7 +57,7 @@ class SegmentBatch:
     mask: Array
 
 
-class Segment(Snapshot):
+class SegmentSnapshot(Snapshot):
     """Shows a segment until it is released: arrays `(rows, lanes, agents, ...)` that are views, to be read alone.
 
     `next_observations` `(lanes, agents, ...)` follow the last row. `final_observations` are what agents saw last whose
@@ -173,6 +173,6 @@ class SegmentBuffer(Buffer[SegmentLayout]):
             raise UsageError("a segment must be written before one can be taken, got none; extend the buffer first")
         return SegmentRange(self._ring.hold(), self._ring.head - self.layout.rows - 1)
 
-    def snapshot(self) -> Segment:
+    def snapshot(self) -> SegmentSnapshot:
         """Hold and show the last segment."""
-        return Segment(self.memory, self.take())
+        return SegmentSnapshot(self.memory, self.take())

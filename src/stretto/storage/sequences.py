@@ -72,7 +72,7 @@ class SequenceBuffer(Buffer[SequenceLayout]):
         inner, last = rows.ended.copy(), rows.ended[-1, 0]
         inner[-1] = False
         count = int(np.count_nonzero(inner))  # those of the last row are the last ones
-        finals = ring.put_finals(inner, {name: values[:count] for name, values in rows.finals.items() if count})
+        finals = ring.put_finals(inner, {name: values[:count] for name, values in rows.finals.items()})
         closing = {name: values.copy() for name, values in rows.following.items()}
         for name, values in rows.finals.items():
             closing[name][0, last] = values[count:]
