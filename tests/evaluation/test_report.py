@@ -15,8 +15,8 @@ import pytest
 
 import stretto
 from stretto.errors import UsageError
+from stretto.evaluation.failure_section import MOST_GROUPS
 from stretto.evaluation.film_files import film_path
-from stretto.evaluation.html import MOST_GROUPS
 from stretto.evaluation.plots import MOST_POINTS
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
 from stretto.evaluation.report import Report
@@ -275,6 +275,14 @@ def test_a_page_begins_with_the_answer_when_and_by_which_command_and_what_failed
     assert f"{failed} of 108 episodes failed and do not count" in head
 
 
+def test_a_page_begins_with_the_versions_that_played_it():
+    installed = {"cpu": "some", "numpy": "2.4", "stretto": "0.1.0"}
+    page = Report.of([record("small", "random", 0)], {"identity": {"installation": installed}}).to_html()
+    Page(page)
+    assert '<a href="#identity">stretto 0.1.0 · numpy 2.4</a>' in page.partition("<nav>")[0]
+    assert 'id="identity"' in page
+
+
 def test_a_page_has_no_section_and_no_plot_without_anything_in_it():
     alone = Report.of([EpisodeRecord("m", "a", i, i, 5, {"x": float(i)}, {}) for i in range(3)], {})
     assert Page(alone.to_html()).values("id") == ["results", "rewards"]
@@ -470,7 +478,7 @@ def test_films_in_the_folder_are_in_the_page(tmp_path, monkeypatch):
     assert {"video", "img"} <= set(read.tags)
     assert "m/1 · a · episode 0" in page
     assert "img-src data:; media-src data:" in page
-    monkeypatch.setattr("stretto.evaluation.html.MOST_FILM_BYTES", 20)
+    monkeypatch.setattr("stretto.evaluation.film_section.MOST_FILM_BYTES", 20)
     Report.of(records, {}).save(tmp_path)
     read = Page((tmp_path / "report.html").read_text())
     assert len(read.values("src")) == 1

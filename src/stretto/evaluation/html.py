@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -11,8 +10,9 @@ from statistics import median
 from typing import Any
 
 from stretto.evaluation.answer import Answer, answer_of
+from stretto.evaluation.failure_section import failure_section
 from stretto.evaluation.failures import FailureGroup, group_failures
-from stretto.evaluation.film_files import MIME_TYPES
+from stretto.evaluation.film_section import film_section
 from stretto.evaluation.identity import CHANGES, IDENTITY
 from stretto.evaluation.identity_section import identity_section
 from stretto.evaluation.page_elements import facts_list, table, text
@@ -32,11 +32,8 @@ from stretto.evaluation.wording import (
     shorten,
 )
 
-MOST_GROUPS = 50
-MOST_FILM_BYTES = 64 * 1024 * 1024
-"""Of the films in a page, all together; what is beyond is linked."""
-
 _LONGEST_HEAD = 40
+_SHOWN_VERSIONS = ("stretto", "python", "numpy", "gymnasium", "torch")
 _REWARD = "reward of an agent in an episode"
 
 # The colours of policies lie 23 or more apart in CIELAB, for all eyes and for each kind of colour blindness, and have a
@@ -50,12 +47,12 @@ def render_html(report: Report, films: Mapping[RecordKey, Path] | None = None) -
     """Return the page, as the text of a file. `films` of episodes are embedded; the page has no section that is empty."""
     groups = group_failures(report.records)
     sections = {
-        "Failures": _failures(groups),
+        "Failures": failure_section(groups),
         "Results": _results(report),
         "Comparison": _comparison(report),
         "Improvement": _improvement(report),
         "Ratings": _ratings(report.summary),
-        "Films": _films(films or {}),
+        "Films": film_section(films or {}),
         "Rewards": _distributions(report),
         "Statistics": _game_statistics(report),
         "Timing": _timing(report),
@@ -92,7 +89,8 @@ def _head(report: Report, groups: Sequence[FailureGroup]) -> str:
         count = "count as the worst seen" if report.summary.failed == "worst" else "do not count"
         what = f"{failed:,} of {counted(len(report.records), 'episode')} failed and {count}"
         warning = f'<p class="bad"><a href="#failures">{what}</a></p>\n'
-    return f"{_answer(answer_of(report.summary), 'h1')}{warning}{_sizes(report)}{_run(report.plan.get('timing'))}"
+    about = f"{_sizes(report)}{_run(report.plan.get('timing'))}{_versions(report.plan)}"
+    return f"{_answer(answer_of(report.summary), 'h1')}{warning}{about}"
 
 
 def _answer(answer: Answer, tag: str) -> str:
@@ -116,34 +114,11 @@ def _run(timing: Any) -> str:
     return f'<p id="run" class="soft">{" · ".join(filter(None, [when, how]))}</p>\n' if when or how else ""
 
 
-# ---- what went wrong ----
-
-
-def _failures(groups: Sequence[FailureGroup]) -> str:
-    words = "".join(map(_failure_group, groups[:MOST_GROUPS]))
-    left = sum(len(group.records) for group in groups[MOST_GROUPS:])
-    return words + (f"<p>There are {left:,} more in episodes.jsonl.</p>" if left else "")
-
-
-def _failure_group(group: FailureGroup) -> str:
-    failure, record = group.first, group.records[0]
-    facts: dict[str, Any] = {f"episodes on {mission}": numbers for mission, numbers in group.where().items()}
-    facts |= {"policy": failure.policy, "agent": failure.agent, "at step": failure.step}
-    facts |= {"seed": record.seed, "steps played": record.steps, "raised at": group.place or None}
-    if len(group.records) > 1:
-        facts["shown"] = f"episode {record.episode} on {record.mission}, which stands for all of them"
-    blocks = "".join(
-        f"<h3>{title}</h3><pre{style}><code>{text(code)}</code></pre>"
-        for title, style, code in (
-            ("Play it again", ' class="wrapped"', failure.reproduce),
-            ("Traceback", "", failure.traceback),
-        )
-        if code
-    )
-    return (
-        f'<details><summary><span class="kind">{text(failure.kind)}</span> in {counted(len(group.records), "episode")} of '
-        f"{text(group.label)}: {text(failure.message)}</summary>{facts_list(facts)}{blocks}</details>\n"
-    )
+def _versions(plan: Mapping[str, Any]) -> str:
+    """Say which versions of what played it; all else that produced it has a section of its own."""
+    installed = plan.get(IDENTITY, {}).get("installation", {})
+    versions = [f"{name} {installed[name]}" for name in _SHOWN_VERSIONS if name in installed]
+    return f'<p class="soft"><a href="#identity">{text(" · ".join(versions))}</a></p>\n' if versions else ""
 
 
 # ---- results ----
@@ -300,23 +275,6 @@ def _ratings(summary: Summary) -> str:
         "reward than the other ten times as often. Their mean is 1500."
     )
     return _plots(note, plots) + "<h3>Who played with whom</h3>" + table(heads, sorted(cells), names=2) if rated else ""
-
-
-def _films(films: Mapping[RecordKey, Path]) -> str:
-    figures, left = "", MOST_FILM_BYTES
-    for (mission, label, episode), path in films.items():
-        caption = f"<figcaption>{text(mission)} · {text(label)} · episode {episode}</figcaption>"
-        size = path.stat().st_size
-        left -= size
-        if left < 0:
-            shown = f'<a href="{text(path.parent.name)}/{text(path.name)}">{text(path.name)}</a>'
-        else:
-            kind = MIME_TYPES[path.suffix]
-            source = f'src="data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"'
-            video = f"<video controls loop muted playsinline {source}></video>"
-            shown = video if kind.startswith("video") else f'<img alt="film of an episode" {source}>'
-        figures += f'<figure class="film">{caption}{shown}</figure>\n'
-    return f'<div class="films">{figures}</div>' if figures else ""
 
 
 def _distributions(report: Report) -> str:
