@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from stretto.evaluation.statistics import has_result
 from stretto.evaluation.wording import numbers_text
 
 _OURS = Path(__file__).parent.parent
+_PYTHONS = Path(sysconfig.get_path("stdlib"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +57,24 @@ def group_failures(records: Iterable[EpisodeRecord]) -> list[FailureGroup]:
 
 
 def last_place(traceback: str) -> str:
-    """Return where an exception was raised, from its traceback: the file and line of the last code that is not ours."""
+    """Return where the user's code raised, crashed or hung: the file and line nearest to that of what is not ours.
+
+    `traceback` is that of an exception, or what a process that crashed or hung wrote of its threads, the innermost calls
+    first. Files of Python itself count only where there are no others.
+    """
+    _, mark, stack = traceback.partition("Current thread")
+    if mark:
+        traceback = stack.partition("\n\n")[0]
     places = [
-        f"{file}:{line}"
-        for file, line in re.findall(r'File "([^"]+)", line (\d+)', traceback)
+        (Path(file), f"{file}:{line}")
+        for file, line in re.findall(r'File "([^"<]+)", line (\d+)', traceback)
         if _OURS not in Path(file).parents
     ]
-    return places[-1] if places else ""
+    if mark:
+        places.reverse()
+    users = [place for path, place in places if not _is_pythons(path)] or [place for _, place in places]
+    return users[-1] if users else ""
+
+
+def _is_pythons(path: Path) -> bool:
+    return _PYTHONS in path.parents and "site-packages" not in path.parts
