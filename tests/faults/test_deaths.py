@@ -20,8 +20,8 @@ import pytest
 import stretto
 from stretto.testing import play, sample_actions
 from stretto.workers.launcher import launcher
-from tests.faults.worlds import Mortal, Schedule
-from tests.worlds import Drift
+from tests.faults.worlds import Mortal, Schedule, end_process
+from tests.worlds import CountTo, Drift, makes
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -145,3 +145,57 @@ def test_a_death_is_noticed_at_once():
         with pytest.raises(stretto.WorkerDied):
             envs.step(np.zeros(2, int))
         assert time.monotonic() - began < 2.0  # benchmarks/kills.py measures it; this is about waiting for a deadline
+
+
+class EndsLater(CountTo):
+    """Does something at step `at_step` of its second episode; an episode has four steps."""
+
+    def __init__(self, act, at_step=3):
+        super().__init__(limit=4)
+        self.act, self.at_step, self.episode = act, at_step, 0
+
+    def reset(self, *, seed=None, options=None):
+        self.episode += 1
+        if self.episode == 2 and self.at_step == 0:
+            self.act()
+        return super().reset(seed=seed, options=options)
+
+    def move(self, action):
+        if self.episode == 2 and self.steps == self.at_step:
+            self.act()
+        return super().move(action)
+
+
+def hang():
+    threading.Event().wait()
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+@pytest.mark.parametrize("way", ["step", "send"])
+@pytest.mark.parametrize(
+    ("act", "kind"),
+    [(partial(end_process, "sigkill"), stretto.WorkerDied), (hang, stretto.WorldHung)],
+    ids=["dies", "hangs"],
+)
+def test_an_error_names_the_step_of_the_episode(act, kind, way, mode):
+    worlds = [makes(CountTo, 9), makes(EndsLater, act)]
+    options = {"isolate": True, "workers": 1, "on_crash": "raise", "step_timeout": 0.5, "autoreset_mode": mode}
+    with stretto.make_vec(worlds, 2, backend="process", **options) as envs:
+        envs.reset(seed=3)
+        with pytest.raises(kind, match=r"while stepping \(slot 1, worker 0, episode 1, step 3, seed 4\)") as lost:
+            for _ in range(9):
+                if way == "step":
+                    envs.step([0, 0])
+                else:
+                    envs.send(np.zeros(2, int))
+                    envs.recv()
+        assert lost.value.place.step == 3
+
+
+def test_a_death_in_an_automatic_reset_is_told_as_one():
+    worlds = [makes(CountTo, 9), makes(EndsLater, partial(end_process, "sigkill"), at_step=0)]
+    with stretto.make_vec(worlds, 2, backend="process", isolate=True, workers=1, on_crash="raise") as envs:
+        envs.reset(seed=3)
+        with pytest.raises(stretto.WorkerDied, match=r"while resetting \(slot 1"):
+            for _ in range(9):
+                envs.step([0, 0])

@@ -30,21 +30,23 @@ def step_one(i: int, buffer: int) -> int:
 def array_shapes(
     observations: SpaceLayout, actions: SpaceLayout, count: int
 ) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Return the arrays of `count` slots: twice observations, rewards and flags, then actions, and room for infos."""
+    """Return the arrays of `count` slots: twice observations, rewards and flags; then actions, starts, room for infos."""
     flag = np.dtype(np.bool_)
     once = [*observations.shapes(count), ((count,), np.dtype(np.float64)), ((count,), flag), ((count,), flag)]
-    return [*once * BUFFERS, *actions.shapes(count), ((count, INFO_BYTES), np.dtype(np.uint8))]
+    starts, room = ((count,), np.dtype(np.int64)), ((count, INFO_BYTES), np.dtype(np.uint8))
+    return [*once * BUFFERS, *actions.shapes(count), starts, room]
 
 
 @dataclass(slots=True)
 class Buffers:
-    """The arrays of `array_shapes`, by role."""
+    """The arrays of `array_shapes`, by role. `starts` is what a slot's group had counted when its episode began."""
 
     observations: list[list[Array]]
     rewards: list[Array]
     terminated: list[Array]
     truncated: list[Array]
     actions: list[Array]
+    starts: Array
     info_room: Array | None = None
 
     @classmethod
@@ -56,7 +58,8 @@ class Buffers:
             rewards=[s[leaves] for s in sets],
             terminated=[s[leaves + 1] for s in sets],
             truncated=[s[leaves + 2] for s in sets],
-            actions=arrays[BUFFERS * size : -1],
+            actions=arrays[BUFFERS * size : -2],
+            starts=arrays[-2],
             info_room=arrays[-1],
         )
 

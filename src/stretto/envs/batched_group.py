@@ -181,7 +181,10 @@ class BatchedGroup:
 
     def _move_on(self, block: _Block, doing: str) -> None:
         self._at, self._doing = block, doing
-        self._position[0] = block.first + 1
+        self._position[0], self._position[1] = block.first + 1, block.steps + (doing == "stepping")
+
+    def show_starts(self, starts: memoryview[int]) -> None:
+        starts[:] = memoryview(bytes(starts.nbytes)).cast("q")  # steps are counted from the last reset of all
 
     def place(self) -> Place:
         """Say what the group is at: a block is known by its first slot."""

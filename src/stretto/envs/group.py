@@ -43,6 +43,9 @@ class Group(Protocol):
     def describe(self) -> Built:
         """Say what the worlds have in common."""
 
+    def show_starts(self, starts: memoryview[int]) -> None:
+        """From now on write here what `position[1]` was when the episode of each world began."""
+
     def place(self) -> Place:
         """Say what the group is at."""
 
@@ -84,6 +87,7 @@ class EnvGroup:
     """Single worlds for the slots from `first` on, one for each of `makers`.
 
     `position[0]` changes whenever the group moves on; it is how others see which world it is at, and that it moves.
+    `position[1]` counts steps of all.
     """
 
     def __init__(
@@ -101,7 +105,7 @@ class EnvGroup:
         self._converts = False  # whether numpy has to convert what worlds observe
         self.refuse: Callable[[Any], None] | None = self._refuse
         self._doing = "building"
-        self._clock = Clock()
+        self._clock = Clock(self.count)
         self._no_flags = bytes(self.count)
         self._steps: list[StepFunction] = [_not_built] * self.count
         self.slots = [
@@ -148,6 +152,10 @@ class EnvGroup:
             others=self._others,
         )
 
+    def show_starts(self, starts: memoryview[int]) -> None:
+        starts[:] = self._clock.starts
+        self._clock.starts = starts
+
     def _move_on(self, i: int, doing: str) -> None:
         self._doing = doing
         self.slots[i].resetting = False
@@ -164,7 +172,7 @@ class EnvGroup:
             worker=self.worker,
             slot=slot.number,
             episode=slot.episode if known else None,
-            step=self._clock.now - slot.began if known and doing == "stepping" else None,
+            step=self._clock.now - self._clock.starts[slot.number - self.first] if known and doing == "stepping" else None,
             seed=slot.seed,
         )
 
@@ -188,14 +196,14 @@ class EnvGroup:
         everyone = indices is self.everyone
         clock = self._clock
         if everyone:
-            clock.now += 1
+            self.position[1] = clock.now = clock.now + 1
             if clock.now >= clock.alarm:
                 self._cut_episodes()
             rows.terminated[:] = rows.truncated[:] = self._no_flags
         else:
             for i in indices:  # the clock stands for all: these have made a step more than it says
                 slot = self.slots[i]
-                slot.began -= 1
+                clock.starts[i] -= 1
                 slot.recorded -= 1
                 if slot.ends < NEVER:
                     slot.ends -= 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -228,6 +228,7 @@ class GroupService:
             if self._port.pickles and self._buffers.info_room is not None:
                 self._info_buffer = InfoBuffer(group.first, self._buffers.info_room)
         b = self._buffers
+        group.show_starts(memoryview(cast(Any, b.starts)).cast("B").cast("q"))
         self._rows = [
             Rows.of(
                 self._observations.target(b.observations[k], self._put_loose, group.refuse),

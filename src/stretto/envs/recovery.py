@@ -64,7 +64,10 @@ class Recovery:
         position = 0 if seat.worker is None else seat.worker.progress[1]
         slot = seat.factory.slots.start + position - 1 if position else None
         place = Place(doing, worker=seat.index, slot=slot)
-        return place if slot is None or self.state is None else self.state.place(slot, place)
+        if slot is None or self.state is None or seat.worker is None:
+            return place
+        shared = self._attach is not None and self._attach.fields is not None
+        return self.state.place(slot, place, seat.worker.count if shared else None)
 
     def started(self, seat: Seat) -> None:
         """Know of no kind of infos yet, as the worker that has just been started."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -66,13 +67,15 @@ class GroupSettings:
 class Clock:
     """Counts the steps of a group; `alarm` is when the time of an episode is over next, or earlier, never later.
 
-    While it is `recording`, points to restore slots from are kept.
+    While it is `recording`, points to restore slots from are kept. `starts` are the steps in which the episode of each
+    world began; a caller that shares memory sees them.
     """
 
-    __slots__ = ("alarm", "now", "recording")
+    __slots__ = ("alarm", "now", "recording", "starts")
 
-    def __init__(self) -> None:
+    def __init__(self, count: int) -> None:
         self.now = 0
+        self.starts = memoryview(array("q", bytes(8 * count)))
         self.alarm = NEVER
         self.recording = True
 
@@ -101,7 +104,6 @@ class Slot:
         self.next: NextEpisode | None = None
         self.episode = -1
         self.seed: int | None = None
-        self.began = 0
         self.ends = NEVER  # the step of the group in which a limit of time cuts the episode
         self.recorded = 0
         self._recorded_at = 0.0
@@ -269,7 +271,7 @@ class Slot:
         self.resetting = True
         observation, info = way.reset(**way.keywords)
         self.resetting = False
-        self.began = clock.now
+        clock.starts[self._index] = clock.now
         if way.limit is not None:
             self._watch_time(way.limit.most)
         self._steps[self._index] = ready
@@ -349,7 +351,7 @@ class Slot:
             result = self.env.reset(**keywords)
         if self._direct.limit is not None:
             self._watch_time(self._direct.limit.left)
-        self.began = self._clock.now
+        self._clock.starts[self._index] = self._clock.now
         self._ever_reset = True
         self.install()
         if self._unchecked > 0:

@@ -238,10 +238,15 @@ class SlotState:
 
     # ---- what recovery asks for when a worker has died ----
 
-    def place(self, slot: int, place: Place) -> Place:
-        """Add to a place where its slot is."""
+    def place(self, slot: int, place: Place, count: int | None) -> Place:
+        """Add to a place where its slot is; `count` is what its group has counted, if that is known."""
         episode = self._episode(slot) if self.history.was_reset[slot] else None
-        return dataclasses.replace(place, episode=episode, seed=self.slot_seeds[slot])
+        step, doing = None, place.doing
+        if doing == "stepping" and self._waits_for_reset(slot):
+            doing = "resetting"
+        elif doing == "stepping" and count is not None:
+            step = count - int(self.buffers.starts[slot])
+        return dataclasses.replace(place, doing=doing, episode=episode, step=step, seed=self.slot_seeds[slot])
 
     def plans(self, slots: Iterable[int], lost_because: str | None) -> list[SlotPlan]:
         """Say how to bring slots of a new worker to where they were; if they are lost, for the reason given."""

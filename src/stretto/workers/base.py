@@ -17,6 +17,7 @@ from stretto.errors import Place, WorldFailed
 from stretto.workers.control import (
     BEAT,
     CALLER_ASLEEP,
+    COUNT,
     DONE,
     HEAD,
     LEARNED,
@@ -119,7 +120,8 @@ class Output:
 class Port:
     """A worker's end of everything that it shares with its caller.
 
-    `position[0]` is what the service is at, for it to write: whoever watches the worker sees that it moves.
+    `position[0]` is what the service is at, for it to write: whoever watches the worker sees that it moves. `position[1]`
+    is a count of its own.
     """
 
     pickles = False  # what is sent is pickled
@@ -136,7 +138,7 @@ class Port:
     serving: int = 0  # the number of the request that is being answered
 
     def __post_init__(self) -> None:
-        self.position = self.words[POSITION : POSITION + 1]
+        self.position = self.words[POSITION : COUNT + 1]
         self.place: Callable[[], Place] = lambda: Place("starting", worker=self.index)
         self._sent = 0
         self._lock = threading.RLock()
@@ -212,6 +214,11 @@ class Worker:
         """What changes as long as it moves: answers, position and signs of life."""
         words = self.words
         return words[DONE], words[POSITION], words[BEAT]
+
+    @property
+    def count(self) -> int:
+        """What its service counts; where it shares no memory, as it was some time ago."""
+        return int(self.words[COUNT])
 
     @property
     def has_mail(self) -> bool:

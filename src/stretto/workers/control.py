@@ -14,7 +14,8 @@ a lock, so a side that dies leaves nothing locked.
           10 MAIL           frames sent so far                           worker
           11 NOTE           a number that the service leaves with answers worker
           16 POSITION       what it is at                                worker
-          17 BEAT           signs of life while it is long at one thing  worker
+          17 COUNT          how often it did what it does                worker
+          18 BEAT           signs of life while it is long at one thing  worker
           24 ...            the ring of codes                            caller
 
 Plain stores publish data only where the CPU keeps them in order (x86-64). Elsewhere both sides always sleep and
@@ -32,7 +33,7 @@ import time
 
 HEAD, CALLER_ASLEEP, TRACING, LEARNED = 0, 1, 2, 3
 DONE, WORKER_ASLEEP, MAIL, NOTE = 8, 9, 10, 11
-POSITION, BEAT = 16, 17
+POSITION, COUNT, BEAT = 16, 17, 18
 RING = 24
 
 PLAIN_STORES_PUBLISH = platform.machine() in ("x86_64", "AMD64")
