@@ -46,7 +46,7 @@ class Buffers:
     terminated: list[Array]
     truncated: list[Array]
     actions: list[Array]
-    starts: Array
+    starts: Array | None = None
     info_room: Array | None = None
 
     @classmethod

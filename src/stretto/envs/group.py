@@ -172,7 +172,9 @@ class EnvGroup:
             worker=self.worker,
             slot=slot.number,
             episode=slot.episode if known else None,
-            step=self._clock.now - self._clock.starts[slot.number - self.first] if known and doing == "stepping" else None,
+            step=self._clock.now - self._clock.starts[slot.number - self.first]
+            if known and doing == "stepping"
+            else None,
             seed=slot.seed,
         )
 

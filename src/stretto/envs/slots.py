@@ -244,7 +244,7 @@ class SlotState:
         step, doing = None, place.doing
         if doing == "stepping" and self._waits_for_reset(slot):
             doing = "resetting"
-        elif doing == "stepping" and count is not None:
+        elif doing == "stepping" and count is not None and self.buffers.starts is not None:
             step = count - int(self.buffers.starts[slot])
         return dataclasses.replace(place, doing=doing, episode=episode, step=step, seed=self.slot_seeds[slot])
 
