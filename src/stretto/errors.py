@@ -46,15 +46,26 @@ class Place:
     doing: str
     worker: int | None = None
     slot: int | None = None
+    mission: str | None = None
+    policy: str | None = None
     agent: str | None = None
     episode: int | None = None
     step: int | None = None
     seed: int | None = None
 
     def __str__(self) -> str:
-        names = ("slot", "worker", "agent", "episode", "step", "seed")
+        names = ("slot", "worker", "mission", "policy", "agent", "episode", "step", "seed")
         known = [f"{name} {value}" for name in names if (value := getattr(self, name)) is not None]
         return f"while {self.doing} ({', '.join(known)})" if known else f"while {self.doing}"
+
+    @property
+    def label(self) -> str:
+        """What stands before a line that was printed there: the slot; or the mission, the policy and the episode."""
+        if self.slot is not None:
+            return f"[slot {self.slot}] "
+        episode = None if self.episode is None else f"episode {self.episode}"
+        known = [part for part in (self.mission, self.policy, episode) if part is not None]
+        return f"[{', '.join(known)}] " if known else ""
 
 
 class StrettoError(Exception):

@@ -19,9 +19,11 @@ import pytest
 
 from stretto.core import AgentPolicy, MultiAgentPolicy
 from stretto.evaluation.evaluate import EvaluationInterrupted, evaluate
+from stretto.evaluation.tracebacks import last_place
 from stretto.policies.spec import PolicySpec
 from stretto.workers.launcher import launcher
 from tests.evaluation.players import Faulty, Sleeping, Stateful
+from tests.worlds import CountTo, makes
 
 SLOW = PolicySpec("slow", Sleeping, {"seconds": 0.004})
 SMALL = {"cogs": 2, "episodes": 6, "steps": 12, "seed": 3}
@@ -280,7 +282,72 @@ def test_what_an_episode_printed_that_is_played_again_is_shown_once(tmp_path, ca
     report = evaluate("gym:CartPole-v1", policy, episodes=1, steps=5, jobs=1, strategy="sequential")
     assert failures(report) == {}
     assert report.records[0].timing["attempts"] == 2
-    told = [line for line in capfd.readouterr().out.splitlines() if line.startswith("step")]
+    told = [line for line in capfd.readouterr().out.splitlines() if "step" in line]
     looked, played = told[:3], told[3:]
-    assert looked == [f"step {number}" for number in (1, 2, 3)]
-    assert played == [f"step {number}" for number in (1, 2, 3, 4, 5)]
+    assert looked == [f"[gym:CartPole-v1, dies_once] step {number}" for number in (1, 2, 3)]
+    assert played == [f"[gym:CartPole-v1, dies_once, episode 0] step {number}" for number in (1, 2, 3, 4, 5)]
+
+
+class TellsWhatItIsAt(CountTo):
+    """Prints its seed when it is reset, and what it did when it is stepped."""
+
+    def reset(self, *, seed=None, options=None):
+        print(f"seed {seed}")
+        return super().reset(seed=seed, options=options)
+
+    def move(self, action):
+        print(f"step {self.steps}")
+        return super().move(action)
+
+
+def test_what_a_world_prints_says_in_which_episode_that_was_although_several_are_played_in_step(capfd):
+    report = evaluate(makes(TellsWhatItIsAt, 2), [BatchesSeen], episodes=3, jobs=1)
+    assert failures(report) == {}
+    (mission,) = {record.mission for record in report.records}
+    told = [line for line in capfd.readouterr().out.splitlines() if ", episode " in line]
+    for record in report.records:
+        mine = [line for line in told if line.startswith(f"[{mission}, BatchesSeen, episode {record.episode}] ")]
+        assert [line.partition("] ")[2] for line in mine] == [f"seed {record.seed}", "step 1", "step 2"]
+
+
+class BatchesSeen(MultiAgentPolicy):
+    """Acts for all agents at once, so that episodes are played in step."""
+
+    def agent_policy(self, agent):
+        return AgentPolicy()
+
+    def step_batch(self, policies, observations):
+        return [0] * len(observations)
+
+
+class Crashes(CountTo):
+    """Ends its process at step 4: after the look at it."""
+
+    def move(self, action):
+        if self.steps == 4:
+            ctypes.string_at(0)  # this line
+        return super().move(action)
+
+
+def test_a_crash_names_the_step_and_the_line_of_the_users_code():
+    report = evaluate(makes(Crashes, 9), "random", episodes=1, jobs=1)
+    failure = report.records[0].failure
+    lines = Path(__file__).read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if text.endswith("# this line"))
+    assert failure.message.startswith(
+        f"the world's process died at test_lost_processes.py:{line}: it was killed by signal 11"
+    )
+    assert last_place(failure.traceback) == f"{__file__}:{line}"
+    assert failure.step == 3  # as many are done
+
+
+def test_a_hang_names_the_step():
+    report = evaluate(makes(Hangs, 9), "random", episodes=1, jobs=1, hang_seconds=0.5)
+    assert report.records[0].failure.step == 3
+
+
+class Hangs(CountTo):
+    def move(self, action):
+        if self.steps == 4:
+            threading.Event().wait()
+        return super().move(action)

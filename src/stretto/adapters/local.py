@@ -23,6 +23,7 @@ class LocalWorlds:
 
     def __init__(self, make: Callable[[int], AgentWorld], count: int, draws: Iterable[str] | None = ()) -> None:
         self.count, self._make, self._draws = count, make, draws
+        self.at: int | None = None  # the slot whose world is called now
         self._worlds: dict[int, AgentWorld] = {}
         self._guards: dict[int, PrivateGenerators] = {}
 
@@ -42,10 +43,13 @@ class LocalWorlds:
         return frozenset().union(*(guard.drawn for guard in self._guards.values()))
 
     def reset(self, episodes: Mapping[int, NextEpisode]) -> dict[int, Outcome | BaseException]:
-        return {slot: self._reset(slot, episode) for slot, episode in episodes.items()}
+        outcomes = {slot: self._reset(slot, episode) for slot, episode in episodes.items()}
+        self.at = None
+        return outcomes
 
     def _reset(self, slot: int, episode: NextEpisode) -> Outcome | BaseException:
         options = None if episode.options is None else dict(episode.options)
+        self.at = slot
         try:
             reset = self.world(slot).reset
             if self._draws is not None and not self._draws:
@@ -60,11 +64,12 @@ class LocalWorlds:
         guards: dict[int, PrivateGenerators] = self._guards
         outcomes: dict[int, Outcome | BaseException] = {}
         for slot, by_agent in actions.items():
-            step = self._worlds[slot].step
+            self.at, step = slot, self._worlds[slot].step
             try:
                 outcomes[slot] = guards[slot].run(step, by_agent) if slot in guards else step(by_agent)
             except (Exception, SystemExit) as error:  # noqa: BLE001  the same
                 outcomes[slot] = error
+        self.at = None
         return outcomes
 
     def statistics(self, slot: int) -> WorldStatistics:
@@ -78,7 +83,11 @@ class LocalWorlds:
         return self._guarded(slot, self._worlds[slot].render)
 
     def _guarded(self, slot: int, function: Callable[[], T]) -> T:
-        return self._guards[slot].run(function) if slot in self._guards else function()
+        self.at = slot
+        try:
+            return self._guards[slot].run(function) if slot in self._guards else function()
+        finally:
+            self.at = None
 
     def close(self) -> None:
         while self._worlds:

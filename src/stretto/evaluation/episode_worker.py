@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -100,6 +100,7 @@ class EpisodeService:
         self._port, self._plan, self._settings = port, plan, settings
         self._steps = port.position  # of the episodes that are played now: the caller sees it, and that it moves
         self._worlds: dict[int, dict[int, AgentWorld]] = {}
+        self._playing: LocalWorlds | None = None
         self._cores = 1
         self._native = NativeThreads(plan.native_threads)
         self._runners: dict[tuple[int, int, int, str | None, bool], Runner] = {}
@@ -120,7 +121,7 @@ class EpisodeService:
                 self._cores = cores
                 if self._port.pickles:  # all that this process runs draws on what it was given
                     set_default_budget(CpuBudget(cores))
-                self._at("playing", task.mission, task.entry, task.episodes[0])
+                self._at("playing", task.mission, task.entry, task.episodes)
                 return self._play(task, facts, "processes" if apart else None)
             case Ready():
                 return None
@@ -141,10 +142,16 @@ class EpisodeService:
                 return type(message).__name__
         return f"{doing}: {self._plan.missions[mission].name}, {self._plan.entries[entry].label}"
 
-    def _at(self, doing: str, mission: int, entry: int, episode: int | None = None) -> None:
-        """From now on, let what is told of this worker say what it does."""
-        names = f"{doing} {self._plan.missions[mission].name} with {self._plan.entries[entry].label}"
-        self._port.place = lambda: Place(names, episode=episode)
+    def _at(self, doing: str, mission: int, entry: int, episodes: Sequence[int] = ()) -> None:
+        """From now on, let what is told of this worker say what it does, and in which episode."""
+        place = Place(doing, mission=self._plan.missions[mission].name, policy=self._plan.entries[entry].label)
+        self._playing = None
+
+        def here() -> Place:
+            slot = 0 if len(episodes) == 1 else None if self._playing is None else self._playing.at
+            return place if slot is None else replace(place, episode=episodes[slot])
+
+        self._port.place = here
 
     @contextmanager
     def _loading(self) -> Iterator[None]:
@@ -250,6 +257,7 @@ class EpisodeService:
         with trace.span("load policies"), self._loading():
             runner = self._runner(task, facts, strategy, guarded=guarded)
         worlds = self._worlds_of(task.mission, len(task.episodes), _ALL_GENERATORS if guarded else facts.world_draws)
+        self._playing = worlds
         episodes = [plan.episode(task.mission, task.entry, number, facts.agents) for number in task.episodes]
         steps = rollout(
             worlds,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ import numpy as np
 from stretto.core import AgentId, AgentWorlds, Outcome, WorldStatistics
 from stretto.errors import PolicyFailed, PolicyLost, StrettoError, WorkerDied, WorldFailed, WorldHung, users_traceback
 from stretto.evaluation.records import EpisodeFailure
+from stretto.evaluation.tracebacks import last_place, without_addresses
 from stretto.rollout import Fault, SlotStep
 
 __calls_user_code__ = True
@@ -157,15 +157,11 @@ def how_lost(what: str, error: BaseException, limit_seconds: float | None) -> tu
     """Say in a sentence how a process was lost, and all that is known of it. Neither depends on the clock."""
     if isinstance(error, WorldHung):
         within = "" if limit_seconds is None else f" for {limit_seconds:g} s"
-        stack = _without_addresses(error.stack)
+        stack = without_addresses(error.stack)
         return f"{what} gave no sign of life{within} and was ended", stack or "its Python stack is not known"
-    ended = _without_addresses((error.ended if isinstance(error, WorkerDied) else "") or str(error))
-    return f"{what} died: {ended.partition(chr(10))[0]}", ended
-
-
-def _without_addresses(stack: str) -> str:
-    """Return the text of a stack without what is another number in every process."""
-    return re.sub(r"(?m)^((?:Current t|T)hread) 0x[0-9a-f]+", r"\1", stack)
+    ended = without_addresses((error.ended if isinstance(error, WorkerDied) else "") or str(error))
+    place = last_place(ended).rpartition("/")[2]
+    return f"{what} died{' at ' if place else ''}{place}: {ended.partition(chr(10))[0]}", ended
 
 
 def digest(value: Any) -> int:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import sysconfig
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
 from stretto.evaluation.statistics import has_result
+from stretto.evaluation.tracebacks import last_place
 from stretto.evaluation.wording import numbers_text
-
-_OURS = Path(__file__).parent.parent
-_PYTHONS = Path(sysconfig.get_path("stdlib"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,27 +49,3 @@ def group_failures(records: Iterable[EpisodeRecord]) -> list[FailureGroup]:
         for pairs in found.values()
     ]
     return sorted(groups, key=lambda group: -len(group.records))
-
-
-def last_place(traceback: str) -> str:
-    """Return where the user's code raised, crashed or hung: the file and line nearest to that of what is not ours.
-
-    `traceback` is that of an exception, or what a process that crashed or hung wrote of its threads, the innermost calls
-    first. Files of Python itself count only where there are no others.
-    """
-    _, mark, stack = traceback.partition("Current thread")
-    if mark:
-        traceback = stack.partition("\n\n")[0]
-    places = [
-        (Path(file), f"{file}:{line}")
-        for file, line in re.findall(r'File "([^"<]+)", line (\d+)', traceback)
-        if _OURS not in Path(file).parents
-    ]
-    if mark:
-        places.reverse()
-    users = [place for path, place in places if not _is_pythons(path)] or [place for _, place in places]
-    return users[-1] if users else ""
-
-
-def _is_pythons(path: Path) -> bool:
-    return _PYTHONS in path.parents and "site-packages" not in path.parts

@@ -193,7 +193,9 @@ class Scheduler:
         # Policies that run elsewhere are told by themselves: then it was the world.
         what = "the world's process" if task in self._apart else "the process of the world and its policies"
         message, text = how_lost(what, error, self._limit(task))
-        return self._lost(task, Played(failure=EpisodeFailure(type(error).__name__, message, traceback=text)))
+        step = answer.position - 1 if answer.position else None  # beginning an episode is counted, too
+        failure = EpisodeFailure(type(error).__name__, message, step=step, traceback=text)
+        return self._lost(task, Played(failure=failure))
 
     def _take_played(self, task: Task, results: Sequence[Played]) -> list[Task]:
         if len(task.episodes) == 1 and _is_lost(results[0]):

@@ -108,11 +108,11 @@ class Spans:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Something that code in a worker printed, logged or warned of, while it served request `number`."""
+    """Something that code in a worker printed, logged or warned of at some place, while it served request `number`."""
 
     kind: str
     content: Any
-    slot: int | None
+    place: Place
     number: int
 
 

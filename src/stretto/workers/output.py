@@ -1,4 +1,4 @@
-"""What code in a worker prints, logs and warns of reaches the caller's, with the slot that it came from."""
+"""What code in a worker prints, logs and warns of reaches the caller's, with the slot or the episode that it came from."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, BinaryIO, TextIO
 
+from stretto.errors import Place
 from stretto.workers.base import Output, Port
 from stretto.workers.mail import dump
 
@@ -33,7 +34,7 @@ class _Forwarder(io.TextIOBase):
 
     def __init__(self, port: Port, kind: str, plain: TextIO) -> None:
         self._port, self._kind, self._plain = port, kind, plain
-        self._unended: dict[int | None, str] = {}
+        self._unended: dict[str, tuple[str, Place]] = {}  # by the label of their places
         self._lock = threading.RLock()  # a world's own threads may print
 
     def writable(self) -> bool:
@@ -48,15 +49,17 @@ class _Forwarder(io.TextIOBase):
         return self._plain.buffer
 
     def write(self, text: str) -> int:
-        slot = self._port.place().slot
+        place = self._port.place()
+        key = place.label
         with self._lock:
-            whole, newline, rest = (self._unended.pop(slot, "") + text).rpartition("\n")
+            begun, _ = self._unended.pop(key, ("", place))
+            whole, newline, rest = (begun + text).rpartition("\n")
             if newline:
-                self._send(whole, slot)
+                self._send(whole, place)
             if len(rest) > _LONGEST_LINE:
-                self._send(rest, slot)
+                self._send(rest, place)
             elif rest:
-                self._unended[slot] = rest
+                self._unended[key] = rest, place
         return len(text)
 
     def flush(self) -> None:
@@ -66,11 +69,11 @@ class _Forwarder(io.TextIOBase):
     def finish(self) -> None:
         """Send the lines that were begun and not ended."""
         while self._unended:
-            slot, line = self._unended.popitem()
-            self._send(line, slot)
+            _, (line, place) = self._unended.popitem()
+            self._send(line, place)
 
-    def _send(self, lines: str, slot: int | None) -> None:
-        _send(self._port, self._kind, f"{lines}\n", slot)
+    def _send(self, lines: str, place: Place) -> None:
+        _send(self._port, self._kind, f"{lines}\n", place)
 
 
 class _LogForwarder(logging.Handler):
@@ -79,7 +82,7 @@ class _LogForwarder(logging.Handler):
         self._port = port
 
     def emit(self, record: logging.LogRecord) -> None:
-        _send(self._port, "log", _portable(record), self._port.place().slot)
+        _send(self._port, "log", _portable(record), self._port.place())
 
 
 def _portable(record: logging.LogRecord) -> logging.LogRecord:
@@ -96,9 +99,9 @@ def _portable(record: logging.LogRecord) -> logging.LogRecord:
     return logging.makeLogRecord(fields)
 
 
-def _send(port: Port, kind: str, content: Any, slot: int | None) -> None:
+def _send(port: Port, kind: str, content: Any, place: Place) -> None:
     if not port.muted:
-        port.send(Output(kind, content, slot, port.serving))
+        port.send(Output(kind, content, place, port.serving))
 
 
 def forward_output(port: Port, levels: Mapping[str, int]) -> Callable[[], None]:
@@ -113,7 +116,7 @@ def forward_output(port: Port, levels: Mapping[str, int]) -> Callable[[], None]:
     warnings.simplefilter("default")  # the caller's own filters decide what is shown
 
     def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any) -> None:
-        _send(port, "warning", (str(message), category, filename, lineno), port.place().slot)
+        _send(port, "warning", (str(message), category, filename, lineno), port.place())
 
     warnings.showwarning = show
 
@@ -134,7 +137,7 @@ def forward_output(port: Port, levels: Mapping[str, int]) -> Callable[[], None]:
 def deliver_all(outputs: Iterable[Output]) -> None:
     """Show, in the caller, what workers put out, in the order of the slots: whose mail came first depends on the workers."""
     raised = []
-    for output in sorted(outputs, key=lambda output: -1 if output.slot is None else output.slot):
+    for output in sorted(outputs, key=lambda output: -1 if output.place.slot is None else output.place.slot):
         try:
             _deliver(output)
         except Exception as error:  # noqa: BLE001  a warning that the caller's filters turn into an error: the rest is shown too
@@ -144,7 +147,7 @@ def deliver_all(outputs: Iterable[Output]) -> None:
 
 
 def _deliver(output: Output) -> None:
-    label = "" if output.slot is None else f"[slot {output.slot}] "
+    label = output.place.label
     content: Any = output.content
     match output.kind:
         case "stdout" | "stderr":
@@ -152,7 +155,7 @@ def _deliver(output: Output) -> None:
             stream.write("".join(f"{label}{line}\n" for line in content.splitlines()))
             stream.flush()
         case "log":
-            content.slot = output.slot
+            content.slot = output.place.slot
             content.msg = label + content.msg
             logger = logging.getLogger(content.name)
             if logger.isEnabledFor(content.levelno):

@@ -29,8 +29,8 @@ class Request:
     It may take `limit_seconds` without a sign of life; where there is a time `until` which it is waited for, no sign of
     life makes that later. A `setup` request brings a new worker to where it can be asked something. Once it is
     `finished` it has a `value`, or an `error`; `lost`: the worker died or hung. `beats` is how often the worker gave a
-    sign of life while it was at a request that failed, and `outputs` what a worker that was lost had put out: whoever asked
-    shows it, or lets it be said again.
+    sign of life while it was at a request that failed, `position` what it was at then, and `outputs` what a worker that
+    was lost had put out: whoever asked shows it, or lets it be said again.
     """
 
     seat: Seat
@@ -48,13 +48,15 @@ class Request:
     error: BaseException | None = None
     lost: bool = False
     beats: int = 0
+    position: int = 0
     outputs: list[Output] = field(default_factory=list)
 
     def fail(self, error: BaseException | None, *, lost: bool = False) -> None:
         """Let this be finished without a value."""
         self.finished, self.error, self.lost = True, error, lost
         if self.seat.worker is not None:
-            self.beats = self.seat.worker.progress[2] - self.first_beat
+            _, self.position, beats = self.seat.worker.progress
+            self.beats = beats - self.first_beat
 
 
 @dataclass(slots=True)
