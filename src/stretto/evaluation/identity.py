@@ -48,7 +48,7 @@ def identity_rows(plan: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         for name, record in identity.get(part, {}).items():
             for what, value in record.items():
                 for key, text in value.items() if isinstance(value, Mapping) else [("", value)]:
-                    yield f"{whose} {name}", f"{what} {key}".strip(), str(text)
+                    yield f"{whose} {name}", f"{what.removesuffix('s')} {key}".strip(), str(text)
     for name, version in identity.get("installation", {}).items():
         yield "installation", name, version
 

@@ -18,6 +18,7 @@ from stretto.plain_records import record_from
 RecordKey = tuple[str, str, int]
 """What identifies an episode within a plan: its mission, its label and its number."""
 
+_NO_JSON = (json.JSONDecodeError, UnicodeDecodeError, RecursionError)
 _LOST = {error.__name__ for error in (PolicyLost, WorkerDied, WorldHung)}
 
 
@@ -138,7 +139,8 @@ def read_records(path: Path, *, whole: bool) -> list[EpisodeRecord]:
         try:
             records.append(EpisodeRecord.from_json(json.loads(line)))
         except (ValueError, RecursionError) as error:
-            reason = " ".join(str(error).split())
+            # What JSON says of it counts lines and columns of its own, of this one line.
+            reason = "it is no JSON" if isinstance(error, _NO_JSON) else " ".join(str(error).split())
             raise UsageError(
                 f"each line of {path} must be the record of an episode, but line {number} is damaged: {reason}; put the "
                 f"file back from a copy, or remove that line, and --resume plays its episode again"
