@@ -82,12 +82,13 @@ def test_with_few_descriptors_it_goes_on_with_fewer_workers_and_says_so(backend,
 
 def test_with_no_descriptors_at_all_there_is_one_clear_error():
     program = (
-        "import os, resource, stretto\n"
+        "import os, resource\n"
+        "from stretto import make_vec\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))\n"
         "while True:\n"
         "    try: os.dup(0)\n"
         "    except OSError: break\n"
-        "stretto.make_vec('CartPole-v1', 4, backend='process', workers=2)\n"
+        "make_vec('CartPole-v1', 4, backend='process', workers=2)\n"
     )
     ended = run(program)
     assert "ResourceError" in ended.stderr.splitlines()[-1]
