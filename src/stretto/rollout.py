@@ -35,7 +35,7 @@ _OF_POLICIES = (PolicyError, WorkerDied, WorldHung, SystemExit)
 
 @dataclass(frozen=True, slots=True)
 class EpisodePlan:
-    """An episode before it is played: its number, its seed, and which policy each agent follows.
+    """An episode before it is played: its number, its seed, the options of its reset, and which policy each agent follows.
 
     `first_row` is the number of its first agent's row in the batches of policies that act for many agents at once; those of
     the others follow (see `AgentEpisode`).
@@ -45,6 +45,7 @@ class EpisodePlan:
     seed: int
     policies: Mapping[AgentId, int]
     first_row: int = 0
+    options: Mapping[str, Any] | None = None
 
     @property
     def tree(self) -> SeedTree:
@@ -242,7 +243,9 @@ class AgentStage:
                 self._end(steps[slot], _fault_of(error))
                 return list(steps.values())
         began = time.perf_counter()
-        outcomes = self._worlds.reset({slot: NextEpisode(episode.plan.seed) for slot, episode in begun.items()})
+        outcomes = self._worlds.reset(
+            {slot: NextEpisode(episode.plan.seed, episode.plan.options) for slot, episode in begun.items()}
+        )
         seconds = (time.perf_counter() - began) / len(begun)
         for slot, episode in begun.items():
             self._take(steps[slot], episode, outcomes[slot], seconds)

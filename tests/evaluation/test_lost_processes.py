@@ -8,6 +8,8 @@ import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -351,3 +353,24 @@ class Hangs(CountTo):
         if self.steps == 4:
             threading.Event().wait()
         return super().move(action)
+
+
+CRASHES_AT_ONCE = """
+import ctypes
+
+import stretto
+
+
+class CrashesAtOnce(stretto.AgentPolicy):
+    def step(self, observation):
+        ctypes.string_at(0)
+
+
+report = stretto.evaluate("gym:CartPole-v1", CrashesAtOnce, episodes=1, jobs=0, strategy="processes")
+print(report.records[0].failure.kind)
+"""
+
+
+def test_a_policy_that_crashes_when_it_is_looked_at_does_not_end_the_caller():
+    ended = subprocess.run([sys.executable, "-c", CRASHES_AT_ONCE], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "PolicyLost\n"), ended.stderr

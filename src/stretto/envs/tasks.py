@@ -38,3 +38,10 @@ def first_resets(tasks: Tasks | None, count: int = 4, seed: int = 0, *, seeded: 
             given["options"] = {"task": task_of(tasks, 0, episode, SeedTree(seed))}
         arguments.append(given)
     return arguments
+
+
+def describe_tasks(tasks: Tasks) -> str | list[str]:
+    """Return what a record says of tasks: each of a sequence, or the name of the function that is their source."""
+    if not callable(tasks):
+        return [repr(task) for task in tasks]
+    return f"{getattr(tasks, '__module__', '')}:{getattr(tasks, '__qualname__', type(tasks).__qualname__)}"

@@ -207,7 +207,9 @@ class EpisodeService:
         with trace.span("load policy"), self._loading():
             runner = InPlace(plans, worlds.spec, batched=False)
         if acting:
-            episode = EpisodePlan(0, 0, {first: 0, **dict.fromkeys(others, 1)})
+            episode = EpisodePlan(
+                0, 0, {first: 0, **dict.fromkeys(others, 1)}, options=self._plan.options_of(mission, 0)
+            )
             for steps in rollout(worlds, runner, [episode], max_steps=_LOOK_STEPS):
                 self._port.beat()
                 if steps[0].fault is not None:

@@ -14,11 +14,12 @@ from typing import Any
 
 from stretto.budget import CpuBudget, default_budget
 from stretto.core import SIMULTANEOUS
+from stretto.envs.tasks import Tasks, describe_tasks
 from stretto.errors import FewerWorkers, RunsHere, UsageError, user_stacklevel
 from stretto.evaluation.episode_worker import EpisodeWorkerFactory
 from stretto.evaluation.identity import IDENTITY, identify_plan
 from stretto.evaluation.journal import Journal
-from stretto.evaluation.plan import HANG_SECONDS, Plan, PlaySettings, Task, entries_of
+from stretto.evaluation.plan import HANG_SECONDS, Facts, Plan, PlaySettings, Task, entries_of
 from stretto.evaluation.progress import Progress
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.report import Report
@@ -43,6 +44,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     steps: int | None = None,
     seed: int = 0,
     episode_seeds: Sequence[int] | None = None,
+    tasks: Tasks | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     cogs: int | None = None,
     variants: Sequence[str] = (),
@@ -83,6 +85,8 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         steps: the most steps of an episode; by default the mission's own limit.
         seed: of everything random.
         episode_seeds: one seed for each episode, in place of those that follow from `seed`; there are as many episodes.
+        tasks: as in `make_vec`: `(slot, episode, stream) -> task` (every slot is 0), or a sequence to draw from; a world's
+            reset has it in `options={"task": task}`. It does not depend on the policy.
         env_kwargs: passed to whatever makes the worlds.
         cogs, map_seed: two of these that our games take: how many agents there are, and which map it is.
         variants: names of changes that a game knows, or that a function with a parameter `variants` is given.
@@ -135,7 +139,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     entries = entries_of(several, mix=mix)
     seeds = None if episode_seeds is None else tuple(episode_seeds)
     episodes = episodes if seeds is None else len(seeds)
-    plan = Plan(tuple(found), entries, episodes, seed, steps, turns, native_threads, seeds)
+    plan = Plan(tuple(found), entries, episodes, seed, steps, turns, native_threads, seeds, tasks)
     references = None if normalize is None else references_of(normalize, [entry.label for entry in entries])
     cores = budget or default_budget()
     free = _jobs_within(cores, jobs, native_threads)
@@ -319,7 +323,7 @@ def _play_all(
         if len(done) < len(keys) or (journal is not None and not journal.finished):  # its report is about the look, too
             most = max(1, min(execution.jobs, len(keys) - len(done)))
             with Scheduler(plan, execution.settings, PROCESS if execution.jobs else SERIAL, most, keep) as run:
-                facts = run.look(strict=False)
+                facts = _look(plan, execution, run)
                 batches = plan.batches(facts)
                 # Only now: what is refused leaves nothing behind that would stand in the way of the next one.
                 heard.on_begin()
@@ -338,6 +342,16 @@ def _play_all(
     return _Kept([found[key] for key in keys if key in found], more, interrupted, workers, batches)
 
 
+def _look(plan: Plan, execution: _Execution, run: Scheduler) -> dict[tuple[int, int], Facts]:
+    """Look at what is played: not in the caller where policies act in processes of their own, since they may crash."""
+    strategies = {one for entry in plan.entries for one in execution.settings.strategies(entry)}
+    if execution.jobs or "processes" not in strategies or unsendable(EpisodeWorkerFactory(plan, execution.settings)):
+        return run.look(strict=False)
+    with Scheduler(plan, execution.settings, PROCESS) as elsewhere:
+        elsewhere.look(strict=False)
+        return run.looked(elsewhere)
+
+
 def about(plan: Plan) -> dict[str, Any]:
     """Describe a plan in plain values, with what produces its results."""
     specs = [spec for entry in plan.entries for spec in entry.specs]
@@ -345,6 +359,7 @@ def about(plan: Plan) -> dict[str, Any]:
     return {
         **({"devices": devices} if devices else {}),
         **({} if plan.episode_seeds is None else {"episode_seeds": [int(one) for one in plan.episode_seeds]}),
+        **({} if plan.episode_tasks is None else {"tasks": describe_tasks(plan.episode_tasks)}),
         **({"turns": plan.turns} if plan.turns != SIMULTANEOUS else {}),
         **({"deterministic": True} if any(spec.deterministic for spec in specs) else {}),
         "missions": [mission.name for mission in plan.missions],

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from stretto.core import SIMULTANEOUS, TURNS, AgentId
+from stretto.envs.arguments import check_tasks
+from stretto.envs.tasks import Tasks, task_of
 from stretto.errors import UsageError
 from stretto.missions.mission import Mission
 from stretto.policies.actors import PolicyPlan
@@ -98,6 +100,7 @@ class Plan:
     turns: str = SIMULTANEOUS
     native_threads: int = 1
     episode_seeds: tuple[int, ...] | None = None
+    episode_tasks: Tasks | None = None
 
     def __post_init__(self) -> None:
         for name, values in (("mission", self.missions), ("policy", self.entries)):
@@ -113,6 +116,7 @@ class Plan:
             raise UsageError(f"a seed must be at least 0, got {self.seed}")
         if self.episode_seeds is not None and (strange := [one for one in self.episode_seeds if not _is_seed(one)]):
             raise UsageError(f"episode_seeds must be whole numbers of at least 0, got {strange[0]!r}")
+        check_tasks(self.episode_tasks)
         if self.turns not in TURNS:
             raise UsageError(f"turns must be one of {', '.join(TURNS)}, got {self.turns!r}")
         if type(self.native_threads) is not int or self.native_threads < 1:
@@ -167,7 +171,15 @@ class Plan:
         # Its rows in batches follow from its number, not from the episodes that happen to be played in step with it.
         first_row = episode % _most_in_step(len(agents)) * len(agents)
         seed = tree.seed() if self.episode_seeds is None else self.episode_seeds[episode]
-        return EpisodePlan(episode, seed, dict(zip(agents, assigned, strict=True)), first_row)
+        policies = dict(zip(agents, assigned, strict=True))
+        return EpisodePlan(episode, seed, policies, first_row, self.options_of(mission, episode))
+
+    def options_of(self, mission: int, episode: int) -> dict[str, Any] | None:
+        """Return the options with which an episode's world is reset: its task, if there are tasks."""
+        if self.episode_tasks is None:
+            return None
+        tree = SeedTree(self.seed).child("mission", self.missions[mission].name)
+        return {"task": task_of(self.episode_tasks, 0, episode, tree)}
 
     def batches(self, facts: Mapping[tuple[int, int], Facts]) -> dict[str, dict[str, dict[str, Any]]]:
         """Describe, by mission and policy, the batches of those that act for many agents at once."""

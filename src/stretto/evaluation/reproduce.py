@@ -38,7 +38,9 @@ def reproduce(plan: Plan, limits: TimeLimits, mission: Mission, entry: Entry, ep
         "jobs": int(apart),
     }
     given = {name: value for name, value in options.items() if value is not None and value is not False}
-    if mission.source is None or not all(map(_has_words, entry.specs)):
+    if plan.episode_tasks is not None:
+        given["tasks"] = _Named("<tasks>")
+    if mission.source is None or plan.episode_tasks is not None or not all(map(_has_words, entry.specs)):
         return f"in Python: {_call(mission, entry, episode, given)}"
     words = ["stretto", "eval", *mission.source.words()]
     for spec in entry.specs:
@@ -47,6 +49,15 @@ def reproduce(plan: Plan, limits: TimeLimits, mission: Mission, entry: Entry, ep
         text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
         words += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
     return shlex.join(words)
+
+
+class _Named(str):
+    """Stands in a call for what has to be looked up in the user's program."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 def _milliseconds(seconds: float | None) -> float | None:

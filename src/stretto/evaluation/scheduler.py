@@ -101,6 +101,11 @@ class Scheduler:
             self._facts[pair] = Facts((), (frozenset(),) * count, (False,) * count)
         return self._facts
 
+    def looked(self, other: Scheduler) -> dict[tuple[int, int], Facts]:
+        """Take over what another scheduler of the same plan has found out."""
+        self._facts, self._broken = other._facts, other._broken
+        return self._facts
+
     def look_at_pictures(self) -> dict[str, str]:
         """Return the missions that cannot be filmed by name, and why not."""
         found: dict[str, str] = {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stretto.core import SIMULTANEOUS
+from stretto.envs.tasks import Tasks
 from stretto.evaluation.plan import Plan, PlaySettings, entries_of
 from stretto.evaluation.scheduler import Scheduler
 from stretto.missions.resolve import find_missions
@@ -73,6 +74,7 @@ def verify(  # noqa: PLR0913  every choice has a name and a default here
     map_seed: int | None = None,
     mix: bool = False,
     turns: str = SIMULTANEOUS,
+    tasks: Tasks | None = None,
     on_way: Callable[[str], None] = lambda _: None,
 ) -> Verdict:
     """Say where worlds or policies are not reproducible; all arguments are as for `evaluate`.
@@ -81,7 +83,7 @@ def verify(  # noqa: PLR0913  every choice has a name and a default here
     """
     found = find_missions(missions, env_kwargs=env_kwargs, variants=variants, cogs=cogs, map_seed=map_seed)
     entries = entries_of(find_policies(policies), mix=mix)
-    return verify_plan(Plan(tuple(found), entries, episodes, seed, steps, turns), on_way=on_way)
+    return verify_plan(Plan(tuple(found), entries, episodes, seed, steps, turns, episode_tasks=tasks), on_way=on_way)
 
 
 def verify_plan(plan: Plan, ways: Sequence[Way] = WAYS, on_way: Callable[[str], None] = lambda _: None) -> Verdict:
