@@ -160,13 +160,13 @@ class SpaceLayout:
         """Put arrays (and, for loose leaves, lists of values) together to a batch of the space, without copies."""
         if self.only is not None:
             return arrays[0]
-        return self._filled(arrays, [tuple(values) for values in objects])
+        return self.assembled(arrays, [tuple(values) for values in objects])
 
     def row(self, arrays: Sequence[Array], objects: Sequence[Sequence[Any]], i: int) -> Any:
         """Return row `i` as one value of the space, copied."""
-        return self._filled([array[i].copy() for array in arrays], [values[i] for values in objects])
+        return self.assembled([array[i].copy() for array in arrays], [values[i] for values in objects])
 
-    def _filled(self, fixed: Iterable[Any], loose: Iterable[Any]) -> Any:
+    def assembled(self, fixed: Iterable[Any], loose: Iterable[Any]) -> Any:
         """Put together what belongs to each of the leaves."""
         arrays, others = iter(fixed), iter(loose)
         return map_space(lambda leaf: next(arrays if isinstance(leaf, FIXED) else others), self.space)

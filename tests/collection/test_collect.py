@@ -9,6 +9,8 @@ from gymnasium.wrappers import NormalizeObservation
 import stretto
 from stretto import collect
 from stretto.errors import UsageError
+from tests.collection.plain import plain_rollouts
+from tests.collection.test_collector import Chance
 from tests.worlds import CountTo, Crowd, Drift, TaskWorld, Timetable, World, makes
 
 
@@ -139,3 +141,18 @@ def test_what_carries_over_is_named_and_a_world_for_every_rollout_mends_it(world
         collect(world, "random", 6, num_envs=1, backend="serial")
     one, many = (collect(world, "random", 6, num_envs=n, backend="serial", fresh_worlds=True) for n in (1, 4))
     assert one.digest() == many.digest()
+
+
+@pytest.mark.parametrize("wait", ["auto", "lockstep", "ready-first", "whole"])
+@pytest.mark.parametrize(
+    "options", [{"backend": "serial"}, {"backend": "process", "workers": 2}], ids=["serial", "process"]
+)
+def test_the_set_does_not_depend_on_the_way_to_wait(wait, options):
+    wanted = plain_rollouts(makes(Drift, 6), Chance, 9, episodes=2)
+    found = collect(makes(Drift, 6), Chance, 9, episodes_per_task=2, wait=wait, num_envs=4, **options)
+    assert found.digest() == wanted.digest()
+
+
+def test_a_way_to_wait_that_does_not_exist_is_refused():
+    with pytest.raises(UsageError, match="wait must be one of auto, lockstep, ready-first, whole, got 'never'"):
+        collect(Drift, "random", 1, wait="never")

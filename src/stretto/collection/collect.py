@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from stretto.adapters.agents import as_agents
 from stretto.adapters.wrapped import give_tasks, limit_steps
-from stretto.budget import CpuBudget
-from stretto.collection.collector import Collector, Trials
+from stretto.budget import CpuBudget, default_budget
+from stretto.collection.collector import Collector, Queue, Trials
 from stretto.collection.look import plans_for
 from stretto.collection.reuse import FRESH, FreshMaker, carries_over
 from stretto.collection.rollouts import Rollout, Rollouts
 from stretto.collection.tasks import task_source
+from stretto.collection.worker_stage import TrialPlayer, WorkerStage, describe
 from stretto.collection.worlds import BlockWorlds, ReadyFirstWorlds
 from stretto.core import SIMULTANEOUS, AgentId, WorldSpec
 from stretto.envs.arguments import with_render_mode
@@ -23,15 +26,20 @@ from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.vector import VectorEnv
 from stretto.errors import UsageError, WorldCarriesOver, user_stacklevel
 from stretto.missions.resolve import makers
+from stretto.policies.actors import PolicyPlan
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
+from stretto.workers.mail import unsendable
 
 ACT_ROWS = 32
 """How many rows a call of a policy that batches has for each agent. It decides last bits, so it is part of the plan."""
 
 MOST_ENVS = 64
 
-WAYS_TO_WAIT = {"lockstep": BlockWorlds, "ready-first": ReadyFirstWorlds}
+WAYS_TO_WAIT = ("auto", "lockstep", "ready-first", "whole")
+
+TRIAL_SECONDS, WORTH_SECONDS = 0.2, 1.0
+"""How long whole trials are played in the caller at least, and how long the rest must take for workers to be worth it."""
 
 
 def collect(  # noqa: PLR0913  every choice has a name and a default here
@@ -46,7 +54,7 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
     turns: str = SIMULTANEOUS,
     act_rows: int = ACT_ROWS,
     strategy: str = "batched",
-    wait: str = "lockstep",
+    wait: str = "auto",
     check_reuse: bool = True,
     fresh_worlds: bool = False,
     num_envs: int | None = None,
@@ -72,8 +80,9 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
         turns: how a `TurnWorld` is played.
         act_rows: how many rows a call of a policy that batches has for each agent. Another number may change last bits.
         strategy: where agents choose their actions; this never changes a result.
-        wait: `"lockstep"` steps all environments together, which is cheapest for fast, even worlds; with `"ready-first"`
-            none waits for a slow one, and policies choose for some while others are stepped.
+        wait: `"lockstep"` steps all environments together; with `"ready-first"` none waits for a slow one, and policies
+            choose for some while others are stepped; with `"whole"` every worker plays a rollout at a time, with a world
+            and a policy of its own. `"auto"` is `"whole"` unless the policy chooses for many agents at once.
         check_reuse: play an episode in a used and in a fresh world first, and warn where they differ.
         fresh_worlds: make a world for every rollout, for worlds that carry something from one episode into the next.
         num_envs: how many environments are played at once.
@@ -88,23 +97,101 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
         )
     if wait not in WAYS_TO_WAIT:
         raise UsageError(f"wait must be one of {', '.join(WAYS_TO_WAIT)}, got {wait!r}")
-    source, worlds_of = task_source(tasks), WAYS_TO_WAIT[wait]
+    trials = Trials(seed, task_source(tasks), episodes_per_task, {FRESH: True} if fresh_worlds else {})
+    choosing = _Choosing(policy, seed, act_rows, strategy)
     if isinstance(world, (VectorEnv, MultiAgentVectorEnv)):
         if make_options or max_steps is not None or fresh_worlds:
             given = {**make_options, "max_steps": max_steps, "fresh_worlds": fresh_worlds or None}
             names = ", ".join(name for name, value in given.items() if value is not None)
             raise UsageError(f"a vector environment is used as it is, got {names} beside it; pass these to make_vec")
-        trials = Trials(seed, source, episodes_per_task)
-        return _collect(worlds_of(world), policy, num_rollouts, trials, seed, act_rows, strategy, on_rollout)
-    trials = Trials(seed, source, episodes_per_task, {FRESH: True} if fresh_worlds else {})
+        found = _in_blocks(world, choosing, wait, num_rollouts, trials)
+        return _kept(found, on_rollout)
     make = _maker(world, turns, max_steps, make_options)
     if fresh_worlds:
         make = FreshMaker(make, partial(as_agents, turns=turns))
     elif check_reuse:
         _say_what_carries_over(make, trials)
+    budget = budget or default_budget()
+    if wait in ("auto", "whole"):
+        player = choosing.player(make, turns, make_options)
+        if wait == "whole" or not player.batches:
+            return _kept(_whole(player, num_rollouts, trials, budget, make_options), on_rollout)
     count = min(num_rollouts, MOST_ENVS) if num_envs is None else num_envs
     with make_vec(make, count, turns=turns, copy=False, budget=budget, **make_options) as envs:
-        return _collect(worlds_of(envs), policy, num_rollouts, trials, seed, act_rows, strategy, on_rollout)
+        return _kept(_in_blocks(envs, choosing, wait, num_rollouts, trials), on_rollout)
+
+
+def _kept(rollouts: Iterator[Rollout], on_rollout: Callable[[Rollout], None]) -> Rollouts:
+    found = []
+    for rollout in rollouts:
+        found.append(rollout)
+        on_rollout(rollout)
+    return Rollouts(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choosing:
+    """Whom agents follow, and what the plan fixes about that."""
+
+    policy: Any
+    seed: int
+    act_rows: int
+    strategy: str
+
+    def plans(self, world: WorldSpec) -> tuple[list[PolicyPlan], Mapping[AgentId, int]]:
+        """Return the plans of all policies, and the number of the one that each agent follows."""
+        specs, followed = policies_of(self.policy, world)
+        return plans_for(specs, world, self.act_rows, self.seed), followed
+
+    def player(self, make: Callable[[], Any], turns: str, options: Mapping[str, Any]) -> TrialPlayer:
+        """Return what plays whole trials."""
+        world = describe(make, turns)
+        rngs = {name: options[name] for name in ("global_rng", "checks") if name in options}
+        return TrialPlayer(make, *self.plans(world), world=world, turns=turns, **rngs)
+
+
+def _in_blocks(
+    envs: VectorEnv | MultiAgentVectorEnv, choosing: _Choosing, wait: str, count: int, trials: Trials
+) -> Iterator[Rollout]:
+    """Play trials in all slots of a vector environment at once, with policies in the caller."""
+    worlds = ReadyFirstWorlds(envs) if wait == "ready-first" else BlockWorlds(envs)
+    plans, followed = choosing.plans(worlds.spec)
+    runner = make_runner(plans, worlds.spec, [choosing.strategy] * len(plans), 1)
+    try:
+        yield from Collector(worlds, runner, followed).rollouts(count, trials)
+    finally:
+        runner.close()
+
+
+def _whole(
+    player: TrialPlayer, count: int, trials: Trials, budget: CpuBudget, options: Mapping[str, Any]
+) -> Iterator[Rollout]:
+    """Play whole trials: in the caller first, and in workers where that takes so long that they pay."""
+    backend, workers, isolate = options.get("backend", "auto"), options.get("workers"), options.get("isolate", False)
+    workers = workers or (1 if backend == "serial" else budget.free)
+    queue, began, played = Queue(count, trials), time.perf_counter(), 0
+
+    def here() -> bool:
+        seconds = time.perf_counter() - began
+        return workers == 1 or seconds < TRIAL_SECONDS or len(queue) * seconds / max(1, played) < WORTH_SECONDS
+
+    if (not isolate and backend in ("auto", "serial") and unsendable(player) is None) or backend == "serial":
+        stage = player.stage()
+        try:
+            for rollout in queue.play(stage, here):
+                played += 1
+                yield rollout
+        finally:
+            stage.close()
+    if len(queue):
+        limit = options.get("step_timeout", 60.0)
+        lease = budget.lease(workers)
+        elsewhere = WorkerStage(player, min(workers, len(queue)), limit_seconds=limit)
+        try:
+            yield from queue.play(elsewhere)
+        finally:
+            elsewhere.close()
+            lease.release()
 
 
 def _maker(world: Any, turns: str, max_steps: int | None, options: dict[str, Any]) -> Callable[[], Any]:
@@ -128,28 +215,6 @@ def _say_what_carries_over(make: Callable[[], Any], trials: Trials) -> None:
             WorldCarriesOver,
             stacklevel=user_stacklevel(),
         )
-
-
-def _collect(  # noqa: PLR0913, PLR0917
-    worlds: BlockWorlds,
-    policy: Any,
-    count: int,
-    trials: Trials,
-    seed: int,
-    act_rows: int,
-    strategy: str,
-    on_rollout: Callable[[Rollout], None],
-) -> Rollouts:
-    specs, followed = policies_of(policy, worlds.spec)
-    runner = make_runner(plans_for(specs, worlds.spec, act_rows, seed), worlds.spec, [strategy] * len(specs), 1)
-    found = []
-    try:
-        for rollout in Collector(worlds, runner, followed).rollouts(count, trials):
-            found.append(rollout)
-            on_rollout(rollout)
-    finally:
-        runner.close()
-    return Rollouts(found)
 
 
 def policies_of(policy: Any, world: WorldSpec) -> tuple[Sequence[PolicySpec], Mapping[AgentId, int]]:

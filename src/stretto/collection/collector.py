@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from stretto.collection.tasks import TaskSource, Trial
 from stretto.collection.worlds import BlockWorlds
 from stretto.core import AgentId
 from stretto.policies.runners import Runner
-from stretto.rollout import play
+from stretto.rollout import Advance, Slots, play
 from stretto.seeding import SeedTree
 
 
@@ -53,32 +53,54 @@ class Trials:
             self._complete.append(self._seen.pop(len(self._complete)))
 
 
+class RolloutStage(Protocol):
+    """What plays trials and gives rollouts: see `rollout.Stage`."""
+
+    count: int
+
+    def advance(self, begun: Mapping[int, Trial], ready: Slots) -> Advance[list[Rollout]]: ...
+
+
+class Queue:
+    """The trials that are still to be played, in the order of their indices."""
+
+    def __init__(self, count: int, trials: Trials, done: Container[int] = ()) -> None:
+        self.trials = trials
+        self._indices = [index for index in range(count - 1, -1, -1) if index not in done]
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def next(self, _: int) -> Trial | None:
+        """Return the next trial, unless its task depends on rollouts that are not complete; `None` if there is none."""
+        if self._indices and self.trials.ready(self._indices[-1]):
+            return self.trials.trial(self._indices.pop())
+        return None
+
+    def play(self, stage: RolloutStage, taking: Callable[[], bool] = lambda: True) -> Iterator[Rollout]:
+        """Play trials on a stage, as long as it is `taking` more; yield rollouts in the order in which they end.
+
+        A slot that is free takes the next index.
+        """
+        for rollouts in play(stage, lambda slot: self.next(slot) if taking() else None):
+            for rollout in rollouts:
+                self.trials.add(rollout)
+            yield from rollouts
+
+
 class Collector:
     """Brings worlds and policies together. `policies` says which policy, by its number in the runner, an agent follows."""
 
     def __init__(self, worlds: BlockWorlds, runner: Runner, policies: Mapping[AgentId, int]) -> None:
         self.worlds, self.runner, self._policies = worlds, runner, policies
-        self.steps: Callable[[], int] = lambda: 0
 
     def rollouts(self, count: int, trials: Trials, done: Container[int] = ()) -> Iterator[Rollout]:
-        """Play trials 0 to `count` - 1, without those that are `done`; yield their rollouts in the order in which they end.
-
-        A slot that is free takes the next index.
-        """
-        stage = self._stage(None)
-        indices = [index for index in range(count - 1, -1, -1) if index not in done]
-
-        def next_trial(_: int) -> Trial | None:
-            return trials.trial(indices.pop()) if indices and trials.ready(indices[-1]) else None
-
-        for rollouts in play(stage, next_trial):
-            for rollout in rollouts:
-                trials.add(rollout)
-            yield from rollouts
+        """Play trials 0 to `count` - 1, without those that are `done`; yield their rollouts as they end."""
+        return Queue(count, trials, done).play(BlockStage(self.worlds, self.runner, self._policies))
 
     def segments(self, horizon: int, trials: Trials) -> Iterator[Segment]:
         """Play for ever; yield `horizon` rows of every slot at a time. Each slot has a sequence of trials of its own."""
-        stage = self._stage(horizon)
+        stage = BlockStage(self.worlds, self.runner, self._policies, horizon)
         played = np.zeros(stage.count, np.int64)
 
         def next_trial(slot: int) -> Trial:
@@ -87,11 +109,6 @@ class Collector:
 
         for segments in play(stage, next_trial):
             yield from segments
-
-    def _stage(self, horizon: int | None) -> BlockStage:
-        stage = BlockStage(self.worlds, self.runner, self._policies, horizon)
-        self.steps = lambda: stage.steps
-        return stage
 
     def __enter__(self) -> Self:
         return self

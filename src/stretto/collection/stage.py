@@ -191,6 +191,11 @@ class BlockStage:
         ]
         return Segment(kinds, tuple(following), self._trials.copy())
 
+    def close(self) -> None:
+        """Let go of worlds and policies; may be called twice."""
+        self._runner.close()
+        self._worlds.close()
+
 
 def _parties(agents: Sequence[AgentId], policies: Mapping[AgentId, int]) -> list[tuple[int, list[int]]]:
     """Return which policies agents of a kind follow, each with the columns of those who follow it."""

@@ -105,11 +105,11 @@ class EnvGroup:
         self._converts = False  # whether numpy has to convert what worlds observe
         self.refuse: Callable[[Any], None] | None = self._refuse
         self._doing = "building"
-        self._clock = Clock(self.count)
+        self.clock = Clock(self.count)
         self._no_flags = bytes(self.count)
-        self._steps: list[StepFunction] = [_not_built] * self.count
+        self.steps: list[StepFunction] = [_not_built] * self.count
         self.slots = [
-            Slot(first + i, maker, settings, self._steps, i, self._clock, self.place) for i, maker in enumerate(makers)
+            Slot(first + i, maker, settings, self.steps, i, self.clock, self.place) for i, maker in enumerate(makers)
         ]
         self._others: dict[int, tuple[Any, Any]] = {}
         self._entries: list[SlotInfo] = []
@@ -153,8 +153,8 @@ class EnvGroup:
         )
 
     def show_starts(self, starts: memoryview[int]) -> None:
-        starts[:] = self._clock.starts
-        self._clock.starts = starts
+        starts[:] = self.clock.starts
+        self.clock.starts = starts
 
     def _move_on(self, i: int, doing: str) -> None:
         self._doing = doing
@@ -172,7 +172,7 @@ class EnvGroup:
             worker=self.worker,
             slot=slot.number,
             episode=slot.episode if known else None,
-            step=self._clock.now - self._clock.starts[slot.number - self.first]
+            step=self.clock.now - self.clock.starts[slot.number - self.first]
             if known and doing == "stepping"
             else None,
             seed=slot.seed,
@@ -196,11 +196,11 @@ class EnvGroup:
     def step(self, indices: Sequence[int], actions: Iterable[Any], rows: Rows) -> Extras | None:
         self._begin()
         everyone = indices is self.everyone
-        clock = self._clock
+        clock = self.clock
         if everyone:
             self.position[1] = clock.now = clock.now + 1
             if clock.now >= clock.alarm:
-                self._cut_episodes()
+                self.cut_episodes()
             rows.terminated[:] = rows.truncated[:] = self._no_flags
         else:
             for i in indices:  # the clock stands for all: these have made a step more than it says
@@ -226,8 +226,21 @@ class EnvGroup:
             self._blame_reward(indices, rewards)
         return self._extras(self._span if everyone else None) if self._entries or self._origins else None
 
-    def _cut_episodes(self) -> None:
-        clock = self._clock
+    def begin_alone(self, how: ResetSlot) -> Any:
+        """Reset the only world, and return its first observation.
+
+        Whoever plays it then does what `step` does: lets `clock` go on, calls `cut_episodes` at its alarm and then
+        `steps[0]`.
+        """
+        self._begin()
+        self._move_on(0, "resetting")
+        observation, _ = self.slots[0].reset(how)
+        self._doing = "stepping"
+        return observation
+
+    def cut_episodes(self) -> None:
+        """Let the next steps of worlds be their last whose time is over."""
+        clock = self.clock
         for slot in self.slots:
             if slot.ends <= clock.now:
                 slot.cut()
@@ -244,7 +257,7 @@ class EnvGroup:
         self._doing = "stepping"
         position, target, length, shape = self.position, rows.target, self._length, self._shape
         exact = None if self._converts else rows.exact
-        steps = self._steps if indices is self.everyone else [self._steps[i] for i in indices]
+        steps = self.steps if indices is self.everyone else [self.steps[i] for i in indices]
         rewards: list[Any] = []
         add = rewards.append
         for i, step, action in zip(indices, steps, actions, strict=True):
@@ -298,7 +311,7 @@ class EnvGroup:
     # ---- for those who restore them ----
 
     def record(self, on: bool) -> None:
-        self._clock.recording = on
+        self.clock.recording = on
 
     def rebuild(self, unit: range) -> None:
         self.slots[unit.start].rebuild()

@@ -6,6 +6,7 @@ import copy
 import time
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -284,6 +285,19 @@ class Actors:
                     return answers
                 decisions.update(zip([group[k] for k in call.places.values()], answers, strict=True))
         return [decisions[i] for i in range(len(questions))]
+
+    def chooser(self, episode: EpisodeKey, agent: AgentId) -> Callable[[Observation], Any]:
+        """Return what chooses for one agent of an episode, with nothing around it that it needs not."""
+        player = self._players[episode, agent]
+        step = player.step if player.guard is None else partial(player.guard.run, player.step)
+
+        def choose(observation: Observation) -> Any:
+            try:
+                return step(observation)
+            except (Exception, SystemExit) as error:
+                raise _failed(player.who, error) from error
+
+        return choose
 
     def act_block(self, block: Block) -> BlockAnswer:
         """Return what the agents of a block do: batches with the same leading axes. Whoever does not act has zeros."""

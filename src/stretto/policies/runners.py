@@ -54,7 +54,7 @@ class InPlace:
         self._batched = batched
         self._questions: Sequence[Question] = ()
         self.drawn, self.batches, self.probe_rows = self._actors.drawn, self._actors.batches, self._actors.probe_rows
-        self.begin, self.publish = self._actors.begin, self._actors.publish
+        self.begin, self.publish, self.chooser = self._actors.begin, self._actors.publish, self._actors.chooser
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions

@@ -1,0 +1,87 @@
+"""Whole trials in workers: the same rollouts, also where a worker dies or hangs in the middle of one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from stretto.collection.collector import Queue, Trials
+from stretto.collection.rollouts import Rollouts
+from stretto.collection.worker_stage import TrialPlayer, WorkerStage, describe
+from stretto.errors import PolicyFailed, WorkerDied, WorldHung
+from stretto.policies.actors import PolicyPlan
+from stretto.policies.spec import PolicySpec
+from tests.collection.plain import plain_rollouts
+from tests.collection.test_collector import Chance, Decides, Remembers
+from tests.worlds import Crowd, Drift, makes
+
+
+def player(make, policy):
+    world = describe(make, "simultaneous")
+    plans = [PolicyPlan(PolicySpec.of(policy), rows=8 * len(world.agents))]
+    return TrialPlayer(make, plans, dict.fromkeys(world.agents, 0), world)
+
+
+def played(make, policy, count, workers, *, on_rollout=lambda stage, found: None, limit_seconds=30.0):
+    one = player(make, policy)
+    stage = one.stage() if workers == 0 else WorkerStage(one, workers, limit_seconds=limit_seconds)
+    found = []
+    try:
+        for rollout in Queue(count, Trials(0, None, 2)).play(stage):
+            found.append(rollout)
+            on_rollout(stage, found)
+    finally:
+        stage.close()
+    return Rollouts(found)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_whole_trials_are_those_of_a_plain_loop(workers):
+    wanted = plain_rollouts(makes(Drift, 5), Chance, 10, episodes=2)
+    assert played(makes(Drift, 5), Chance, 10, workers).digest() == wanted.digest()
+
+
+@pytest.mark.parametrize(("make", "policy"), [(makes(Drift, 5), Remembers), (Crowd, Decides)])
+def test_policies_that_batch_and_worlds_with_several_agents_can_be_played_so_too(make, policy):
+    assert played(make, policy, 6, 2).digest() == played(make, policy, 6, 0).digest()
+
+
+def test_a_trial_whose_worker_was_killed_is_begun_again():
+    def kill(stage, found):
+        if len(found) < 4:
+            os.kill(stage.pids[0], signal.SIGKILL)
+
+    wanted = plain_rollouts(makes(Drift, 6), Chance, 10, episodes=2)
+    assert played(makes(Drift, 6), Chance, 10, 2, on_rollout=kill).digest() == wanted.digest()
+
+
+class Deadly(Drift):
+    def move(self, action):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Sleepy(Drift):
+    def move(self, action):
+        time.sleep(60)
+
+
+def broken(observation):
+    raise ValueError("no idea")
+
+
+def test_a_trial_that_always_ends_its_worker_is_given_up():
+    with pytest.raises(WorkerDied, match="playing rollout 0"):
+        played(Deadly, Chance, 2, 1)
+
+
+def test_a_world_that_hangs_is_told_with_its_rollout():
+    with pytest.raises(WorldHung, match="playing rollout 0"):
+        played(Sleepy, Chance, 1, 1, limit_seconds=0.3)
+
+
+def test_what_a_policy_raises_is_raised_at_once_with_its_agent():
+    with pytest.raises(PolicyFailed, match="the policy of agent agent_0 raised ValueError"):
+        played(Drift, broken, 3, 1)
