@@ -12,9 +12,9 @@ from typing import Any, Protocol
 import numpy as np
 from gymnasium.vector.utils import batch_space, iterate
 
-from stretto.adapters.blocks import AgentKind, as_env
+from stretto.adapters.blocks import as_env
 from stretto.budget import CpuBudget, default_budget
-from stretto.core import AgentId
+from stretto.core import AgentId, AgentKind
 from stretto.envs.make import make_vec
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.slot import Maker

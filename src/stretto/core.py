@@ -88,6 +88,29 @@ class WorldSpec:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class AgentKind:
+    """Agents with equal spaces, in the order of `possible_agents`."""
+
+    agents: tuple[AgentId, ...]
+    observation_space: spaces.Space[Any]
+    action_space: spaces.Space[Any]
+
+
+def kinds_of(spec: WorldSpec) -> list[AgentKind]:
+    """Group the agents that a world may ever have by their spaces."""
+    found: list[tuple[spaces.Space[Any], spaces.Space[Any], list[AgentId]]] = []
+    for agent in spec.agents:
+        seen, acted = spec.observation_spaces[agent], spec.action_spaces[agent]
+        for observation_space, action_space, members in found:
+            if seen == observation_space and acted == action_space:
+                members.append(agent)
+                break
+        else:
+            found.append((seen, acted, [agent]))
+    return [AgentKind(tuple(members), seen, acted) for seen, acted, members in found]
+
+
 SIMULTANEOUS, SEQUENTIAL = TURNS = ("simultaneous", "sequential")
 """The turn modes of a `TurnWorld`: all observe before the first acts, or each after the one before it has acted."""
 

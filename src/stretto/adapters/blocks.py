@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from gymnasium.vector.utils import batch_space, create_empty_array
 from stretto.adapters.agents import as_agents
 from stretto.adapters.base import refuse
 from stretto.adapters.gymnasium import ResetDefaults, lacks_reset_defaults
-from stretto.core import SIMULTANEOUS, AgentId, AgentWorld, Observation, Outcome, WorldSpec
+from stretto.core import SIMULTANEOUS, AgentId, AgentKind, AgentWorld, Observation, Outcome, kinds_of
 from stretto.spaces import Array, Leaf, SpaceLayout, parts, row_of
 
 _WRONG = (KeyError, IndexError, TypeError, ValueError, OverflowError)
@@ -38,29 +37,6 @@ def native(env: gymnasium.Env[Any, Any]) -> Any:
     if isinstance(env, ResetDefaults):
         return env.env
     return env.world.native if isinstance(env, AgentBlocks) else env
-
-
-@dataclass(frozen=True, slots=True)
-class AgentKind:
-    """Agents with equal spaces, in the order of `possible_agents`."""
-
-    agents: tuple[AgentId, ...]
-    observation_space: spaces.Space[Any]
-    action_space: spaces.Space[Any]
-
-
-def kinds_of(spec: WorldSpec) -> list[AgentKind]:
-    """Group the agents that a world may ever have by their spaces."""
-    found: list[tuple[spaces.Space[Any], spaces.Space[Any], list[AgentId]]] = []
-    for agent in spec.agents:
-        seen, acted = spec.observation_spaces[agent], spec.action_spaces[agent]
-        for observation_space, action_space, members in found:
-            if seen == observation_space and acted == action_space:
-                members.append(agent)
-                break
-        else:
-            found.append((seen, acted, [agent]))
-    return [AgentKind(tuple(members), seen, acted) for seen, acted, members in found]
 
 
 class AgentBlocks(gymnasium.Env[Any, Any]):

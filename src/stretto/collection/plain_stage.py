@@ -11,11 +11,10 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from stretto.actions import complaint
-from stretto.adapters.blocks import AgentKind
 from stretto.adapters.gymnasium import ONLY_AGENT
 from stretto.collection.rollouts import Experience, Rollout
 from stretto.collection.tasks import Trial
-from stretto.core import PolicyStep
+from stretto.core import AgentKind, PolicyStep
 from stretto.envs.group import EnvGroup
 from stretto.envs.messages import ResetSlot
 from stretto.envs.slot import GroupSettings

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from stretto.adapters.blocks import AgentKind
 from stretto.collection.worlds import KindRows
+from stretto.core import AgentKind
 from stretto.policies.states import map_state
 from stretto.spaces import FIXED, Array, map_space
 

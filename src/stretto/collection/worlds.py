@@ -11,8 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 from stretto.actions import ActionGate
 from stretto.adapters.agents import as_agents
-from stretto.adapters.blocks import AgentKind, kinds_of
-from stretto.core import NextEpisode, WorldSpec
+from stretto.core import AgentKind, NextEpisode, WorldSpec, kinds_of
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.vector import VectorEnv
 from stretto.errors import UsageError

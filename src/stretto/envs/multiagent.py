@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from stretto.actions import ActionGate
-from stretto.adapters.blocks import AgentKind
+from stretto.core import AgentKind
 from stretto.envs import messages
 from stretto.envs.arrays import copiers
 from stretto.envs.calls import WorldCalls

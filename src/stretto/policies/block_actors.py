@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.adapters.blocks import AgentKind, kinds_of
-from stretto.core import Action, AgentId, BlockAnswer, BlockPolicy, Observation, WorldSpec
+from stretto.core import Action, AgentId, AgentKind, BlockAnswer, BlockPolicy, Observation, WorldSpec, kinds_of
 from stretto.policies.states import map_state
 from stretto.seeding import SeedTree
 from stretto.seeding.choices import Choices, stream_key
