@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.utils import seeding
 from gymnasium.wrappers import TimeLimit
 
 from stretto.core import Action, AgentId, AgentWorld, Outcome, WorldSpec, WorldStatistics
@@ -99,6 +101,50 @@ class TaskedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return super().reset(seed=seed, options=options)
 
 
+class TaskedReset(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Gives a world whose `reset` has a parameter `task` the task, which comes with the options, in that way.
+
+    Such a `reset` need not take a seed, nor options: a seed that it does not take is given to the world's `np_random`.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self._takes = _parameters_of_reset(env)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        given = {
+            "seed": seed,
+            "options": options,
+            **({"task": options["task"]} if options and "task" in options else {}),
+        }
+        if seed is not None and "seed" not in self._takes:
+            self.unwrapped.np_random, _ = seeding.np_random(seed)
+        started: tuple[Any, dict[str, Any]] = self.env.reset(
+            **{name: value for name, value in given.items() if name in self._takes}
+        )
+        return started
+
+
+def _parameters_of_reset(env: Any) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(env.reset).parameters
+    except (TypeError, ValueError):  # compiled code need not tell
+        return {}
+
+
+def _with_task_in_reset(env: Any) -> Any:
+    """Return a world with a `TaskedReset` around that layer of it whose `reset` has a parameter `task`, if one has."""
+    if "task" in _parameters_of_reset(env):
+        return TaskedReset(env)
+    outer = env
+    while isinstance(outer, gymnasium.Wrapper):
+        if "task" in _parameters_of_reset(outer.env):
+            outer.env = TaskedReset(outer.env)
+            return env
+        outer = outer.env
+    return None
+
+
 def task_method(env: Any) -> Callable[[Any], Any] | None:
     """Return the method by which a world takes its task, if it has one; others look at the options of their reset."""
     inside = getattr(env, "unwrapped", env)
@@ -114,7 +160,19 @@ def limit_steps(env: Any, as_agents: Callable[[Any], AgentWorld], max_steps: int
 
 def give_tasks(env: Any, as_agents: Callable[[Any], AgentWorld]) -> Any:
     """Let a world be given its task in the way that it has, wherever it takes it from."""
+    if isinstance(env, gymnasium.Env) and (tasked := _with_task_in_reset(env)) is not None:
+        return tasked
     give = task_method(env.native if isinstance(env, WrappedAgents) else env)
     if give is None:
         return env
     return TaskedEnv(env, give) if isinstance(env, gymnasium.Env) else TaskedAgents(as_agents(env), give)
+
+
+def takes_tasks(env: Any) -> bool:
+    """Whether a world with its wrappers takes tasks in a way of its own, so that it need not be made anew for one."""
+    if isinstance(env, WrappedAgents):
+        return task_method(env.native) is not None
+    layer = env
+    while isinstance(layer, gymnasium.Wrapper) and not isinstance(layer, TaskedReset):
+        layer = layer.env
+    return isinstance(layer, TaskedReset) or task_method(env) is not None

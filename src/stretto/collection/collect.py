@@ -5,27 +5,26 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from stretto.adapters.agents import as_agents
-from stretto.adapters.wrapped import give_tasks, limit_steps
+from stretto.adapters.trial_views import TaskForm, TrialView
 from stretto.budget import CpuBudget, default_budget
 from stretto.collection.collector import Collector, Queue, Trials
 from stretto.collection.look import plans_for
-from stretto.collection.reuse import FRESH, FreshMaker, carries_over
+from stretto.collection.making import TrialMaker, world_maker
+from stretto.collection.reuse import carries_over
 from stretto.collection.rollouts import Rollout, Rollouts
-from stretto.collection.tasks import task_source
+from stretto.collection.tasks import ShownTasks, TaskSource, task_source
 from stretto.collection.worker_stage import TrialPlayer, WorkerStage, describe
 from stretto.collection.worlds import BlockWorlds, ReadyFirstWorlds
 from stretto.core import SIMULTANEOUS, AgentId, WorldSpec
-from stretto.envs.arguments import with_render_mode
 from stretto.envs.make import make_vec
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.vector import VectorEnv
 from stretto.errors import UsageError, WorldCarriesOver, user_stacklevel
-from stretto.missions.resolve import makers
 from stretto.policies.actors import PolicyPlan
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
@@ -55,6 +54,8 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
     act_rows: int = ACT_ROWS,
     strategy: str = "batched",
     wait: str = "auto",
+    boundaries: bool = False,
+    oracle: bool = False,
     check_reuse: bool = True,
     fresh_worlds: bool = False,
     num_envs: int | None = None,
@@ -72,7 +73,9 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
         policy: whatever `evaluate` takes; or a mapping from agents to policies.
         num_rollouts: how many.
         tasks: a list to draw from, a function `(index, stream)`, or a `Curriculum`. A task reaches the world as
-            `options={"task": task}` of its reset, and through its `reset_task` or `set_task` if it has one of them.
+            `options={"task": task}` of its reset, and in the first of these ways that it has: a parameter `task` of
+            `reset`, a method `reset_task` or `set_task`, a parameter `task` of what makes it (then it is made anew for
+            every new task).
         episodes_per_task: how many episodes of one task follow each other in a rollout, through which agents keep their
             memory.
         seed: of everything random.
@@ -83,6 +86,8 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
         wait: `"lockstep"` steps all environments together; with `"ready-first"` none waits for a slow one, and policies
             choose for some while others are stepped; with `"whole"` every worker plays a rollout at a time, with a world
             and a policy of its own. `"auto"` is `"whole"` unless the policy chooses for many agents at once.
+        boundaries: show policies where an episode begins in the middle of a rollout: see `ObservationView`.
+        oracle: show policies the task, if tasks consist of numbers.
         check_reuse: play an episode in a used and in a fresh world first, and warn where they differ.
         fresh_worlds: make a world for every rollout, for worlds that carry something from one episode into the next.
         num_envs: how many environments are played at once.
@@ -97,20 +102,27 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
         )
     if wait not in WAYS_TO_WAIT:
         raise UsageError(f"wait must be one of {', '.join(WAYS_TO_WAIT)}, got {wait!r}")
-    trials = Trials(seed, task_source(tasks), episodes_per_task, {FRESH: True} if fresh_worlds else {})
+    source = task_source(tasks)
+    trials = Trials(seed, source, episodes_per_task)
     choosing = _Choosing(policy, seed, act_rows, strategy)
     if isinstance(world, (VectorEnv, MultiAgentVectorEnv)):
-        if make_options or max_steps is not None or fresh_worlds:
-            given = {**make_options, "max_steps": max_steps, "fresh_worlds": fresh_worlds or None}
-            names = ", ".join(name for name, value in given.items() if value is not None)
-            raise UsageError(f"a vector environment is used as it is, got {names} beside it; pass these to make_vec")
+        given = {**make_options, "max_steps": max_steps, "fresh_worlds": fresh_worlds or None}
+        given |= {"boundaries": boundaries or None, "oracle": oracle or None}
+        if names := ", ".join(name for name, value in given.items() if value is not None):
+            raise UsageError(
+                f"a vector environment is used as it is, got {names} beside it; pass its world in place of it"
+            )
         found = _in_blocks(world, choosing, wait, num_rollouts, trials)
         return _kept(found, on_rollout)
-    make = _maker(world, turns, max_steps, make_options)
-    if fresh_worlds:
-        make = FreshMaker(make, partial(as_agents, turns=turns))
-    elif check_reuse:
+    make = TrialMaker(world_maker(world, turns, max_steps, make_options), partial(as_agents, turns=turns))
+    if source is not None:
+        make = replace(make, has_task=True, task=trials.trial(0).task)
+    if check_reuse and not fresh_worlds:
         _say_what_carries_over(make, trials)
+    if fresh_worlds or boundaries or oracle:
+        source, view = _shown(source, make.task, boundaries, oracle)
+        make = replace(make, fresh=fresh_worlds, view=view)
+        trials = Trials(seed, source, episodes_per_task, numbered=True)
     budget = budget or default_budget()
     if wait in ("auto", "whole"):
         player = choosing.player(make, turns, make_options)
@@ -194,15 +206,16 @@ def _whole(
             lease.release()
 
 
-def _maker(world: Any, turns: str, max_steps: int | None, options: dict[str, Any]) -> Callable[[], Any]:
-    """Return what makes a world that is given tasks and has a limit of steps; takes what it needs out of `options`."""
-    agents = partial(as_agents, turns=turns)
-    wrappers = [*(options.pop("wrappers", None) or ()), partial(give_tasks, as_agents=agents)]
-    if max_steps is not None:
-        wrappers.append(partial(limit_steps, as_agents=agents, max_steps=max_steps))
-    kwargs = with_render_mode(options.pop("env_kwargs", None), options.pop("render_mode", None))
-    (make,) = makers(world, 1, kwargs, wrappers, options.pop("variants", ()))
-    return make
+def _shown(
+    source: TaskSource | None, first: Any, boundaries: bool, oracle: bool
+) -> tuple[TaskSource | None, TrialView | None]:
+    """Return the tasks, all of one form if they are shown, and what policies see of a trial."""
+    if not oracle:
+        return source, TrialView(boundaries) if boundaries else None
+    if source is None:
+        raise UsageError("oracle=True shows policies the task, and there are none; pass tasks, or leave oracle out")
+    form = TaskForm(first)
+    return ShownTasks(source, form), TrialView(boundaries, form)
 
 
 def _say_what_carries_over(make: Callable[[], Any], trials: Trials) -> None:

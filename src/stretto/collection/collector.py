@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -21,13 +21,9 @@ class Trials:
     """The trials of a collection by index: the task, the seeds and the streams of each follow from that alone."""
 
     def __init__(
-        self,
-        seed: int,
-        tasks: TaskSource | None = None,
-        episodes: int = 1,
-        first_options: Mapping[str, Any] | None = None,
+        self, seed: int, tasks: TaskSource | None = None, episodes: int = 1, *, numbered: bool = False
     ) -> None:
-        self._tree, self._tasks, self._episodes, self._options = SeedTree(seed), tasks, episodes, first_options or {}
+        self._tree, self._tasks, self._episodes, self._numbered = SeedTree(seed), tasks, episodes, numbered
         self._seen: dict[int, Rollout] = {}
         self._complete: list[Rollout] = []
 
@@ -39,10 +35,10 @@ class Trials:
         """Return a trial that is `ready`."""
         tree = self._tree.child("rollout", index)
         if self._tasks is None:
-            return Trial(index, None, False, self._episodes, tree, self._options)
+            return Trial(index, None, False, self._episodes, tree, self._numbered)
         seen = self._complete[: self._tasks.needed(index)]
         task = self._tasks.task(index, tree.child("task").generator(), seen)
-        return Trial(index, task, True, self._episodes, tree, self._options)
+        return Trial(index, task, True, self._episodes, tree, self._numbered)
 
     def add(self, rollout: Rollout) -> None:
         """Take note of a rollout that is complete, if later tasks may depend on it."""
@@ -67,14 +63,16 @@ class Queue:
     def __init__(self, count: int, trials: Trials, done: Container[int] = ()) -> None:
         self.trials = trials
         self._indices = [index for index in range(count - 1, -1, -1) if index not in done]
+        self._begun: dict[int, Trial] = {}  # what each slot was given last
 
     def __len__(self) -> int:
         return len(self._indices)
 
-    def next(self, _: int) -> Trial | None:
+    def next(self, slot: int) -> Trial | None:
         """Return the next trial, unless its task depends on rollouts that are not complete; `None` if there is none."""
         if self._indices and self.trials.ready(self._indices[-1]):
-            return self.trials.trial(self._indices.pop())
+            self._begun[slot] = self.trials.trial(self._indices.pop())
+            return self._begun[slot]
         return None
 
     def play(self, stage: RolloutStage, taking: Callable[[], bool] = lambda: True) -> Iterator[Rollout]:
@@ -82,10 +80,16 @@ class Queue:
 
         A slot that is free takes the next index.
         """
-        for rollouts in play(stage, lambda slot: self.next(slot) if taking() else None):
-            for rollout in rollouts:
-                self.trials.add(rollout)
-            yield from rollouts
+        try:
+            for rollouts in play(stage, lambda slot: self.next(slot) if taking() else None):
+                for rollout in rollouts:
+                    self.trials.add(rollout)
+                yield from rollouts
+        except Exception as error:
+            slot = 0 if stage.count == 1 else getattr(getattr(error, "place", None), "slot", None)
+            if slot in self._begun:
+                error.add_note(f"in {self._begun[slot]}")
+            raise
 
 
 class Collector:

@@ -1,11 +1,10 @@
-"""Whether a world carries anything from one episode into the next, and how to get a fresh one for every rollout."""
+"""Whether a world carries anything from one episode into the next."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,8 +12,7 @@ import gymnasium
 import numpy as np
 
 from stretto.adapters.blocks import as_env
-from stretto.adapters.wrapped import WrappedAgents
-from stretto.core import AgentWorld, NextEpisode, Outcome
+from stretto.core import NextEpisode
 from stretto.errors import UsageError
 from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree
 from stretto.spaces import SpaceLayout
@@ -24,9 +22,6 @@ CHECKED_STEPS = 30
 """How many steps of an episode are compared."""
 
 CHECK_SECONDS = 10.0
-
-FRESH = "stretto.fresh"
-"""The option of a reset by which a world is made anew before it."""
 
 
 def carries_over(make: Callable[[], Any], episodes: Sequence[NextEpisode]) -> str | None:
@@ -93,68 +88,3 @@ def _play(env: Any, episode: NextEpisode, beat: Beat) -> list[bytes]:
         if terminated or truncated:
             break
     return seen
-
-
-class FreshEnv(gymnasium.Env[Any, Any]):
-    """A world that is made anew at the beginning of every rollout."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._make = make
-        self._env = make()
-        self._used = False
-        self.observation_space, self.action_space = self._env.observation_space, self._env.action_space
-        self.metadata, self.render_mode, self.spec = self._env.metadata, self._env.render_mode, self._env.spec
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        options = dict(options or {})
-        if options.pop(FRESH, False) and self._used:
-            self._env.close()
-            self._env = self._make()
-        self._used = True
-        started: tuple[Any, dict[str, Any]] = self._env.reset(seed=seed, options=options or None)
-        return started
-
-    def step(self, action: Any) -> Any:
-        return self._env.step(action)
-
-    def render(self) -> Any:
-        return self._env.render()
-
-    def close(self) -> None:
-        self._env.close()
-
-    @property
-    def unwrapped(self) -> Any:
-        return self._env.unwrapped
-
-
-class FreshAgents(WrappedAgents):
-    """The same for a world with several agents."""
-
-    def __init__(self, make: Callable[[], AgentWorld]) -> None:
-        super().__init__(make())
-        self._make, self._used = make, False
-
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Outcome:
-        options = dict(options or {})
-        if options.pop(FRESH, False) and self._used:
-            self._world.close()
-            self._world = self._make()
-            self.native = self._world.native
-        self._used = True
-        return super().reset(seed, options or None)
-
-
-@dataclass(frozen=True, slots=True)
-class FreshMaker:
-    """Makes a world that is made anew for every rollout."""
-
-    make: Callable[[], Any]
-    as_agents: Callable[[Any], AgentWorld]
-
-    def __call__(self) -> Any:
-        first = self.make()  # only to see what it is
-        first.close()
-        if isinstance(first, gymnasium.Env):
-            return FreshEnv(self.make)
-        return FreshAgents(lambda: self.as_agents(self.make()))

@@ -59,7 +59,8 @@ class BlockStage:
         self._vacant -= begun.keys()
         if not self._worlds.started:
             # Where there are fewer trials than slots the others begin as well, since all must, and are idle after that.
-            spare = NextEpisode(seed=0)
+            # They begin one of these trials: a world may need a task.
+            spare = next(iter(begun.values())).episode(0)
             self._worlds.reset({slot: begun[slot].episode(0) if slot in begun else spare for slot in range(self.count)})
         elif begun:
             self._begin({slot: trial.episode(0) for slot, trial in begun.items()})

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import numpy as np
 
+from stretto.adapters.trial_views import TaskForm
+from stretto.adapters.trials import EPISODE
 from stretto.core import NextEpisode
 from stretto.errors import UsageError
 from stretto.seeding import SeedTree
@@ -58,6 +60,26 @@ class Curriculum:
 
     def needed(self, index: int) -> int:
         return index // self.every * self.every
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTasks:
+    """The tasks of another source, all of which must have the form in which they are shown to policies."""
+
+    source: TaskSource
+    form: TaskForm
+
+    def task(self, index: int, stream: np.random.Generator, seen: Sequence[Any]) -> Any:
+        task = self.source.task(index, stream, seen)
+        if not self.form.fits(task):
+            raise UsageError(
+                f"with oracle=True all tasks must have the form of the first, and rollout {index} has {task!r}; give all "
+                f"tasks as many numbers under the same names, or leave oracle out"
+            )
+        return task
+
+    def needed(self, index: int) -> int:
+        return self.source.needed(index)
 
 
 def task_source(tasks: Any) -> TaskSource | None:
@@ -113,7 +135,7 @@ def _identity(task: Any) -> str:
 class Trial:
     """A rollout before it is played: `episodes` of one task, one after the other, and the root of its random numbers.
 
-    `first_options` are further options of the first reset.
+    With `numbered`, worlds are told which episode of it begins.
     """
 
     index: int
@@ -121,15 +143,19 @@ class Trial:
     has_task: bool
     episodes: int
     tree: SeedTree
-    first_options: Mapping[str, Any] = field(default_factory=dict)
+    numbered: bool = False
 
     @property
     def seed(self) -> int:
         """The seed of its first episode."""
         return self.tree.child("episode", 0).seed()
 
+    def __str__(self) -> str:
+        task = f", with the task {self.task!r}" if self.has_task else ""
+        return f"rollout {self.index}" + (task if len(task) < 200 else f"{task[:199]}…")
+
     def episode(self, number: int) -> NextEpisode:
         """Return what a slot plays as episode `number` of the trial."""
         seed = self.tree.child("episode", number).seed()
-        options = {**({"task": self.task} if self.has_task else {}), **({} if number else self.first_options)}
+        options = {**({"task": self.task} if self.has_task else {}), **({EPISODE: number} if self.numbered else {})}
         return NextEpisode(seed, options or None)

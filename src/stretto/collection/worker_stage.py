@@ -72,7 +72,7 @@ class _TrialService:
     def handle(self, message: Any) -> object:
         if not isinstance(message, Trial):
             return None
-        self._port.place = lambda: Place(f"playing rollout {message.index}", worker=self._port.index, seed=message.seed)
+        self._port.place = lambda: Place(f"playing {message}", worker=self._port.index, seed=message.seed)
         if self._stage is None:
             self._stage = self._player.stage(self._port.position)
         waiting = [message]
@@ -131,7 +131,7 @@ class WorkerStage:
     def _give(self, slot: int, trial: Trial) -> None:
         seat = self._supervisor.seats[slot]
         self._away[slot] = (
-            self._supervisor.ask(seat, sender(trial), f"playing rollout {trial.index}", self._limit),
+            self._supervisor.ask(seat, sender(trial), f"playing {trial}", self._limit),
             trial,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,9 @@ class BlockWorlds:
         self.everyone = np.arange(self.count)
         self.spec: WorldSpec = envs.map(_describe)[0]
         self._single = isinstance(envs, VectorEnv)
+        if isinstance(envs, MultiAgentVectorEnv):  # what is mapped is the user's own object, without our wrappers
+            seen = {agent: kind.observation_space for kind in envs.kinds for agent in kind.agents}
+            self.spec = replace(self.spec, observation_spaces=seen)
         self.kinds: list[AgentKind] = kinds_of(self.spec) if isinstance(envs, VectorEnv) else envs.kinds
         self._gate = ActionGate(self._engine.state.actions)
         self.started = False

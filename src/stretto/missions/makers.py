@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from stretto.importing import check_parameters, imported, parameters_of
 
@@ -27,6 +27,11 @@ class SpecMaker:
 
     def __call__(self) -> Any:
         return gymnasium.make(copy.deepcopy(self.spec), **self.kwargs)
+
+    def find(self) -> Callable[..., Any]:
+        """Return what is called."""
+        point = self.spec.entry_point
+        return point if callable(point) else load_env_creator(str(point))
 
     def rendering(self, mode: str) -> SpecMaker:
         """Return what makes the world with this render mode."""
@@ -88,3 +93,13 @@ class WrappedMaker:
         for wrap in self.wrappers:
             env = wrap(env)
         return env
+
+
+def with_argument(make: Maker, name: str, value: Any) -> Maker | None:
+    """Return what makes the same world with one more argument; `None` if nothing says that it has such a parameter."""
+    if isinstance(make, WrappedMaker):
+        inner = with_argument(make.make, name, value)
+        return None if inner is None else replace(make, make=inner)
+    if not isinstance(make, FactoryMaker | SpecMaker) or name not in (parameters_of(make.find()) or ()):
+        return None
+    return replace(make, kwargs={**make.kwargs, name: value})

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import EnvSpec
 
 from stretto.adapters.agents import as_agents
 from stretto.adapters.gymnasium import spec_of
@@ -169,8 +169,7 @@ def _of_reference(asked: Source, reference: Reference, summary: str) -> Mission:
 def _of_spec(spec: EnvSpec, asked: Source) -> Mission:
     kwargs, name = _with_variants(asked), f"gym:{spec.id}"
     if kwargs:
-        creator = spec.entry_point if callable(spec.entry_point) else load_env_creator(str(spec.entry_point))
-        check_parameters(creator, kwargs, name, also=inspect.signature(gymnasium.make).parameters)
+        check_parameters(SpecMaker(spec).find(), kwargs, name, also=inspect.signature(gymnasium.make).parameters)
     source = replace(asked, name=asked.name or name)
     return Mission(
         _changed(name, asked), SpecMaker(spec, kwargs), f"Gymnasium's {spec.id}", details=kwargs, source=source
