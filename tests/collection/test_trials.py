@@ -29,6 +29,17 @@ def see_all(observation, boundary, task):
     return np.array([*observation, task["x"], task["y"], boundary], np.float32)
 
 
+def test_a_policy_sees_its_last_reward_through_a_trial_and_no_longer():
+    shown = {"episodes_per_task": 2, "rewards": True, "backend": "serial"}
+    for rollout in collect(makes(Drift, 5), "random", 3, **shown):
+        assert np.array_equal(rollout.observations[1:, -1], rollout.rewards[:-1].astype(np.float32))
+        assert rollout.observations[0, -1] == 0
+        assert rollout.last_observations[-1, -1] == np.float32(rollout.rewards[-1])
+    (rollout,) = collect(makes(Timetable, "abc abc-abc"), "random", 1, **shown)
+    for one in rollout.agents.values():
+        assert one.observations[1:, -1].tolist() == one.rewards[:-1].tolist()
+
+
 @every_backend
 @pytest.mark.parametrize("wait", ["lockstep", "ready-first", "whole"])
 def test_with_boundaries_and_tasks_shown_the_set_is_that_of_a_plain_loop(options, wait):
@@ -105,7 +116,7 @@ BOX = spaces.Box(-2, 3, (2,), np.float32)
     ],
 )
 def test_a_box_gets_longer_with_the_right_bounds_and_type(space, task, bounds, dtype):
-    view = ObservationView(space, TrialView(True, TaskForm(task)))
+    view = ObservationView(space, TrialView(boundaries=True, form=TaskForm(task)))
     assert view.space.dtype == dtype
     assert (view.space.low.tolist(), view.space.high.tolist()) == bounds
     view.begin(task)
@@ -116,7 +127,7 @@ def test_a_box_gets_longer_with_the_right_bounds_and_type(space, task, bounds, d
 
 @pytest.mark.parametrize("task", [np.ones((2, 2)), {"a": [1, 2], "b": {"c": 3}}, (1, [2, 3]), [[1], [2, 3]]])
 def test_a_task_with_parts_of_its_own_is_shown_in_them(task):
-    view = ObservationView(BOX, TrialView(False, TaskForm(task)))
+    view = ObservationView(BOX, TrialView(form=TaskForm(task)))
     view.begin(task)
     seen = view.see(np.zeros(2, np.float32))
     assert seen in view.space

@@ -1,4 +1,4 @@
-"""What a policy sees of its trial beside what the world shows: where an episode ended, and the task."""
+"""What a policy sees of its trial beside what the world shows: where episodes begin, its last reward, and the task."""
 
 from __future__ import annotations
 
@@ -96,12 +96,13 @@ def _space(form: Any) -> spaces.Space[Any]:
 
 @dataclass(frozen=True, slots=True)
 class TrialView:
-    """What of a trial is shown: the boundaries between its episodes, and the task, in this form, if there is one.
+    """What of a trial is shown: boundaries between its episodes, the last reward, and the task, if it has a `form` here.
 
     With `asks_world` the task is what the world itself tells (see `told_task`), else what it is given.
     """
 
     boundaries: bool = False
+    rewards: bool = False
     form: TaskForm | None = None
     asks_world: bool = False
 
@@ -113,9 +114,10 @@ class TrialView:
 class ObservationView:
     """Adds to what an agent observes.
 
-    A Box with one axis gets longer, if the task is a vector too: by the task, and by the flag for boundaries. Everything
-    else becomes a Dict of `observation`, `task` and `boundary`. The flag is 1 in the first observation of every episode of
-    the trial but the first.
+    A Box with one axis gets longer, if the task is a vector too: by the task, the flag for boundaries, and the reward, in
+    this order. Everything else becomes a Dict of `observation`, `task`, `boundary` and `reward`. The flag is 1 in the first
+    observation of every episode of the trial but the first. The reward is that of the step before, also where that
+    belongs to the episode before, and 0 when the trial begins.
     """
 
     def __init__(self, space: spaces.Space[Any], view: TrialView) -> None:
@@ -123,6 +125,8 @@ class ObservationView:
         added: dict[str, spaces.Space[Any]] = {} if view.form is None else {"task": view.form.space}
         if view.boundaries:
             added["boundary"] = spaces.Box(0, 1, (1,), np.float32)
+        if view.rewards:
+            added["reward"] = spaces.Box(-np.inf, np.inf, (1,), np.float64)
         self.space: spaces.Space[Any] = spaces.Dict({"observation": space, **added})
         self._joins = isinstance(space, spaces.Box) and len(space.shape) == 1 and (not view.form or view.form.is_vector)
         self._dtype = np.dtype(np.float32)
@@ -140,12 +144,14 @@ class ObservationView:
 
     def _tail(self, shown: dict[str, Any], flag: int) -> Any:
         added = {**shown, **({"boundary": np.full(1, flag, np.float32)} if self._view.boundaries else {})}
-        return np.concatenate(list(added.values())) if self._joins else added
+        return np.concatenate([np.zeros(0), *added.values()]) if self._joins else added
 
-    def see(self, observation: Observation, *, boundary: bool = False) -> Any:
-        """Return what the agent observes."""
+    def see(self, observation: Observation, reward: float = 0.0, *, boundary: bool = False) -> Any:
+        """Return what the agent observes after a step that gave this reward."""
         tail = self._tails[boundary]
         if not self._joins:
-            return {"observation": observation, **tail}
-        seen: Array = np.concatenate((observation, tail), dtype=self._dtype)
+            last = {"reward": np.array([reward], np.float64)} if self._view.rewards else {}
+            return {"observation": observation, **tail, **last}
+        parts = (observation, tail, (reward,)) if self._view.rewards else (observation, tail)
+        seen: Array = np.concatenate(parts, dtype=self._dtype)
         return seen

@@ -52,6 +52,7 @@ class TrialEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._renewal, self._trial_view = renewal, view
         self._eye = None if view is None else view.of(env.observation_space)
+        self._reward = 0.0
         if self._eye is not None:
             self.observation_space = self._eye.space
 
@@ -63,18 +64,20 @@ class TrialEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         observation, info = self.env.reset(seed=seed, options=options)
         if self._eye is not None:
             self._eye.begin(_shown_task(self._trial_view, self._renewal, self.env))
-            observation = self._eye.see(observation, boundary=self._renewal.later)
+            self._reward = self._reward if self._renewal.later else 0.0
+            observation = self._eye.see(observation, self._reward, boundary=self._renewal.later)
         return observation, info
 
     def step(self, action: Any) -> Any:
         if self._eye is None:
             return self.env.step(action)
-        observation, *given = self.env.step(action)
-        return self._eye.see(observation), *given
+        observation, reward, *given = self.env.step(action)
+        self._reward = float(reward)
+        return self._eye.see(observation, self._reward), reward, *given
 
 
 class TrialAgents(WrappedAgents):
-    """The same for a world with several agents: each sees the task, and in its first observation the flag."""
+    """The same for a world with several agents: each sees the task, its own reward, and the flag when it first acts."""
 
     def __init__(self, world: AgentWorld, renewal: Renewal, view: TrialView | None) -> None:
         super().__init__(world)
@@ -82,6 +85,7 @@ class TrialAgents(WrappedAgents):
         seen = {} if view is None else self._world.spec().observation_spaces
         self._eyes = {agent: view.of(space) for agent, space in seen.items()} if view is not None else {}
         self._new: set[AgentId] = set()  # those who have not acted yet in a later episode
+        self._rewards: dict[AgentId, float] = {}
 
     def spec(self) -> WorldSpec:
         spec = self._world.spec()
@@ -102,6 +106,7 @@ class TrialAgents(WrappedAgents):
             for eye in self._eyes.values():
                 eye.begin(task)
         self._new = set(self._eyes) if self._renewal.later else set()
+        self._rewards = self._rewards if self._renewal.later else {}
         return self._seen(outcome)
 
     def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
@@ -109,8 +114,9 @@ class TrialAgents(WrappedAgents):
 
     def _seen(self, outcome: Outcome) -> Outcome:
         if self._eyes:
+            self._rewards.update(outcome.rewards)
             outcome.observations = {
-                agent: self._eyes[agent].see(one, boundary=agent in self._new)
+                agent: self._eyes[agent].see(one, self._rewards.get(agent, 0.0), boundary=agent in self._new)
                 for agent, one in outcome.observations.items()
             }
             self._new.difference_update(outcome.acting)  # these act on what they see now

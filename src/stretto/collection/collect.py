@@ -55,6 +55,7 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
     strategy: str = "batched",
     wait: str = "auto",
     boundaries: bool = False,
+    rewards: bool = False,
     oracle: bool = False,
     check_reuse: bool = True,
     fresh_worlds: bool = False,
@@ -87,7 +88,8 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
             choose for some while others are stepped; with `"whole"` every worker plays a rollout at a time, with a world
             and a policy of its own. `"auto"` is `"whole"` unless the policy chooses for many agents at once.
         boundaries: show policies where an episode begins in the middle of a rollout: see `ObservationView`.
-        oracle: show policies the task, if tasks consist of numbers.
+        rewards: show them the reward of their last step.
+        oracle: show them the task, if tasks consist of numbers.
         check_reuse: play an episode in a used and in a fresh world first, and warn where they differ.
         fresh_worlds: make a world for every rollout, for worlds that carry something from one episode into the next.
         num_envs: how many environments are played at once.
@@ -107,7 +109,7 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
     choosing = _Choosing(policy, seed, act_rows, strategy)
     if isinstance(world, (VectorEnv, MultiAgentVectorEnv)):
         given = {**make_options, "max_steps": max_steps, "fresh_worlds": fresh_worlds or None}
-        given |= {"boundaries": boundaries or None, "oracle": oracle or None}
+        given |= {"boundaries": boundaries or None, "rewards": rewards or None, "oracle": oracle or None}
         if names := ", ".join(name for name, value in given.items() if value is not None):
             raise UsageError(
                 f"a vector environment is used as it is, got {names} beside it; pass its world in place of it"
@@ -116,11 +118,11 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
         return _kept(found, on_rollout)
     make = TrialMaker(world_maker(world, turns, max_steps, make_options), partial(as_agents, turns=turns))
     if source is not None:
-        make = replace(make, has_task=True, task=trials.trial(0).task)
+        make = replace(make, has_tasks=True, task=trials.trial(0).task)
     if check_reuse and not fresh_worlds:
         _say_what_carries_over(make, trials)
-    if fresh_worlds or boundaries or oracle:
-        source, view = _shown(source, make.task, boundaries, oracle)
+    if fresh_worlds or boundaries or rewards or oracle:
+        source, view = _shown(source, make.task, TrialView(boundaries, rewards), oracle)
         make = replace(make, fresh=fresh_worlds, view=view)
         trials = Trials(seed, source, episodes_per_task, numbered=True)
     budget = budget or default_budget()
@@ -207,15 +209,15 @@ def _whole(
 
 
 def _shown(
-    source: TaskSource | None, first: Any, boundaries: bool, oracle: bool
+    source: TaskSource | None, first: Any, view: TrialView, oracle: bool
 ) -> tuple[TaskSource | None, TrialView | None]:
     """Return the tasks, all of one form if they are shown, and what policies see of a trial."""
     if not oracle:
-        return source, TrialView(boundaries) if boundaries else None
+        return source, view if view.boundaries or view.rewards else None
     if source is None:
         raise UsageError("oracle=True shows policies the task, and there are none; pass tasks, or leave oracle out")
     form = TaskForm(first)
-    return ShownTasks(source, form), TrialView(boundaries, form)
+    return ShownTasks(source, form), replace(view, form=form)
 
 
 def _say_what_carries_over(make: Callable[[], Any], trials: Trials) -> None:

@@ -26,29 +26,26 @@ OWN_TRIALS = ("episodes_per_task", "max_rollouts_per_task")
 
 @dataclass(frozen=True, slots=True)
 class TrialMaker:
-    """Makes a world in which trials are played, in whichever process; `task` is that of a first one, if there are any.
+    """Makes a world in which trials are played, in whichever process; `task` is that of a first one, if it is known.
 
-    A world is given tasks by its constructor if that has a parameter `task`, and it takes them in no other way. With
-    `unless_own_trials`, one whose own episodes are trials is left as it is.
+    A world is given tasks by its constructor if that has a parameter `task`, and it takes them in no other way. Of one
+    whose own episodes are trials nothing but `own_view` is shown, if that is given.
     """
 
     make: Maker
     as_agents: Callable[[Any], AgentWorld]
-    has_task: bool = False
-    task: Any = None
+    has_tasks: bool = False
+    task: Any = ...
     fresh: bool = False
     view: TrialView | None = None
-    unless_own_trials: bool = False
+    own_view: TrialView | None = None
 
     def __call__(self) -> Any:
-        taking = with_argument(self.make, "task", self.task) if self.has_task else None
-        world = (taking or self.make)()
-        if self.unless_own_trials and own_trials(world) is not None:
+        world = self._made(self.task, by_task=self.has_tasks)
+        by_task = self.has_tasks and with_argument(self.make, "task", None) is not None and not takes_tasks(world)
+        view = self.own_view if self.own_view is not None and own_trials(world) is not None else self.view
+        if not (self.fresh or by_task or view):
             return world
-        by_task = taking is not None and not takes_tasks(world)
-        if not (self.fresh or by_task or self.view):
-            return world
-        view = self.view
         if view is not None and view.asks_world:
             view = replace(view, form=TaskForm(told_task(world)))
         renewal = Renewal(partial(self._anew, by_task=by_task), self.task, fresh=self.fresh, by_task=by_task)
@@ -56,9 +53,12 @@ class TrialMaker:
             return TrialEnv(world, renewal, view)
         return TrialAgents(self.as_agents(world), renewal, view)
 
+    def _made(self, task: Any, *, by_task: bool) -> Any:
+        make = with_argument(self.make, "task", task) if by_task and task is not ... else None
+        return (make or self.make)()
+
     def _anew(self, task: Any, *, by_task: bool) -> Any:
-        make = with_argument(self.make, "task", task) if by_task else self.make
-        world = (make or self.make)()
+        world = self._made(task, by_task=by_task)
         return world if isinstance(world, gymnasium.Env) else self.as_agents(world)
 
 
