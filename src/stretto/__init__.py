@@ -8,7 +8,8 @@ if TYPE_CHECKING:
 
     from stretto.budget import CpuBudget
     from stretto.collection.collect import collect
-    from stretto.collection.rollouts import Experience, Rollout, Rollouts, Segment
+    from stretto.collection.experience import Experience, Rollout, Segment
+    from stretto.collection.rollouts import Rollouts, load_rollouts
     from stretto.collection.tasks import Curriculum, split_tasks
     from stretto.core import (
         AgentPolicy,
@@ -111,6 +112,7 @@ __all__ = [
     "WorldSpec",
     "collect",
     "evaluate",
+    "load_rollouts",
     "make_vec",
     "split_tasks",
     "verify",
@@ -120,7 +122,8 @@ _NAMES = {
     "gymnasium.vector": ["AutoresetMode"],
     "stretto.budget": ["CpuBudget"],
     "stretto.collection.collect": ["collect"],
-    "stretto.collection.rollouts": ["Experience", "Rollout", "Rollouts", "Segment"],
+    "stretto.collection.experience": ["Experience", "Rollout", "Segment"],
+    "stretto.collection.rollouts": ["Rollouts", "load_rollouts"],
     "stretto.collection.tasks": ["Curriculum", "split_tasks"],
     "stretto.core": [
         "AgentPolicy",

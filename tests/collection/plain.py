@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from stretto.collection.collector import Trials
-from stretto.collection.rollouts import Experience, Rollout, Rollouts
+from stretto.collection.experience import Experience, Rollout
+from stretto.collection.rollouts import Rollouts
 from stretto.collection.tasks import task_source
 from stretto.core import PolicyStep
 

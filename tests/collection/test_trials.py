@@ -246,7 +246,7 @@ def test_slots_that_have_nothing_to_play_begin_with_a_task_as_well():
 @pytest.mark.parametrize("wait", ["lockstep", "ready-first", "whole"])
 def test_a_task_that_the_world_refuses_is_told_in_its_words_with_the_rollout(options, wait):
     with pytest.raises(ValueError, match="no such task: 3") as raised:
-        collect(Picky, "random", 6, tasks=lambda index, _: index, num_envs=2, wait=wait, **options)
+        collect(Picky, "random", 4, tasks=lambda index, _: index, num_envs=2, wait=wait, **options)
     assert "rollout 3, with the task 3" in "".join(raised.value.__notes__)
 
 

@@ -51,7 +51,7 @@ def test_policies_that_batch_and_worlds_with_several_agents_can_be_played_so_too
 
 def test_a_trial_whose_worker_was_killed_is_begun_again():
     def kill(stage, found):
-        if len(found) < 4:
+        if len(found) < 3:  # fewer than a trial may lose
             os.kill(stage.pids[0], signal.SIGKILL)
 
     wanted = plain_rollouts(makes(Drift, 6), Chance, 10, episodes=2)

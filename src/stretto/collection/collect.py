@@ -13,10 +13,11 @@ from stretto.adapters.agents import as_agents
 from stretto.adapters.trial_views import TaskForm, TrialView
 from stretto.budget import CpuBudget, default_budget
 from stretto.collection.collector import Collector, Queue, Trials
+from stretto.collection.experience import Rollout
 from stretto.collection.look import plans_for
 from stretto.collection.making import TrialMaker, world_maker
 from stretto.collection.reuse import carries_over
-from stretto.collection.rollouts import Rollout, Rollouts
+from stretto.collection.rollouts import Rollouts
 from stretto.collection.tasks import ShownTasks, TaskSource, task_source
 from stretto.collection.worker_stage import TrialPlayer, WorkerStage, describe
 from stretto.collection.worlds import BlockWorlds, ReadyFirstWorlds

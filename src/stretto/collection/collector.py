@@ -7,7 +7,7 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from stretto.collection.rollouts import Rollout, Segment
+from stretto.collection.experience import Rollout, Segment
 from stretto.collection.stage import BlockStage
 from stretto.collection.tasks import TaskSource, Trial
 from stretto.collection.worlds import BlockWorlds

@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 from stretto.actions import complaint
 from stretto.adapters.gymnasium import ONLY_AGENT
-from stretto.collection.rollouts import Experience, Rollout
+from stretto.collection.experience import Experience, Rollout
 from stretto.collection.tasks import Trial
 from stretto.core import AgentKind, PolicyStep
 from stretto.envs.group import EnvGroup

@@ -1,164 +1,17 @@
-"""What is collected: rollouts, which are whole trials, by index; and segments, which are so many rows of every slot."""
+"""Rollouts: a set of them, in the order of their indices."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from functools import cached_property
+import os
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from stretto.core import AgentId
-from stretto.policies.states import map_state
+from stretto.collection.experience import Rollout
+from stretto.collection.files import read_rollouts, save_rollouts
 from stretto.spaces import Array
-
-
-@dataclass(frozen=True)
-class Experience:
-    """What agents of one kind saw, did and were given: rows, then slots (in a segment), then agents.
-
-    The last observation of an episode has a row of its own, in which nobody `acted`; so what follows a row is always the
-    next one. `says` has what the policy said about its actions, by name.
-    """
-
-    agents: tuple[AgentId, ...]
-    observations: Any
-    actions: Any
-    acted: Array
-    rewards: Array
-    terminated: Array
-    truncated: Array
-    says: Mapping[str, Any] = field(default_factory=dict)
-
-    def map(self, function: Any, agents: tuple[AgentId, ...] | None = None) -> Experience:
-        """Return another one, with a function of every array in place of it."""
-        arrays = {name: map_state(function, getattr(self, name)) for name in COLUMNS}
-        return Experience(self.agents if agents is None else agents, **arrays)
-
-
-COLUMNS = tuple(one.name for one in fields(Experience))[1:]
-
-
-@dataclass(frozen=True)
-class Segment:
-    """So many rows of every slot, kind by kind, in arrays (rows, slots, agents, ...), with episodes running on.
-
-    `following` has what all see after the last row: where an episode ended with that row, its last observation.
-    `trials` is the number of the trial that each slot plays now.
-    """
-
-    kinds: tuple[Experience, ...]
-    following: tuple[Any, ...]
-    trials: Array
-
-
-@dataclass(frozen=True)
-class Rollout:
-    """One trial: episodes of one task that follow each other. `ends` are the rows that hold their last observations.
-
-    With one agent, `observations`, `actions` and so on have a row for each step, without those last observations (they are
-    in `last_observations`) and without an axis of agents; with several, `agents[name]` has the same of each.
-    """
-
-    index: int
-    seed: int
-    task: Any
-    ends: tuple[int, ...]
-    kinds: tuple[Experience, ...]
-
-    def __len__(self) -> int:
-        return self.ends[-1] - len(self.ends) + 1
-
-    @cached_property
-    def _steps(self) -> Any:
-        """The rows that are steps."""
-        return slice(0, self.ends[0]) if len(self.ends) == 1 else np.delete(np.arange(self.ends[-1]), self.ends[:-1])
-
-    @cached_property
-    def agents(self) -> dict[AgentId, Experience]:
-        """The steps of each agent."""
-        return {
-            agent: kind.map(lambda part, j=j: part[self._steps, j], (agent,))
-            for kind in self.kinds
-            for j, agent in enumerate(kind.agents)
-        }
-
-    def last_observations_of(self, agent: AgentId) -> Any:
-        """Return an agent's observation after the last step of each episode."""
-        kind = next(kind for kind in self.kinds if agent in kind.agents)
-        j = kind.agents.index(agent)
-        return map_state(lambda part: part[list(self.ends), j], kind.observations)
-
-    @property
-    def _only(self) -> Experience:
-        if len(self.agents) > 1:
-            names = ", ".join(self.agents)
-            raise AttributeError(f"this rollout has several agents: use rollout.agents[name], with one of {names}")
-        return next(iter(self.agents.values()))
-
-    @property
-    def observations(self) -> Any:
-        return self._only.observations
-
-    @property
-    def actions(self) -> Any:
-        return self._only.actions
-
-    @property
-    def rewards(self) -> Array:
-        return self._only.rewards
-
-    @property
-    def terminated(self) -> Array:
-        return self._only.terminated
-
-    @property
-    def truncated(self) -> Array:
-        return self._only.truncated
-
-    @property
-    def says(self) -> Mapping[str, Any]:
-        return self._only.says
-
-    @property
-    def last_observations(self) -> Any:
-        return self.last_observations_of(next(iter(self.agents)))
-
-    @property
-    def returns(self) -> dict[AgentId, float]:
-        """The sum of each agent's rewards."""
-        return {agent: float(one.rewards.sum()) for agent, one in self.agents.items()}
-
-    @property
-    def episodes(self) -> list[slice]:
-        """The steps of each episode."""
-        lasts = [end - number for number, end in enumerate(self.ends)]
-        return [slice(first, last) for first, last in zip((0, *lasts), lasts, strict=False)]
-
-    def digest(self) -> str:
-        """Return a sha256 of all that it holds, the same wherever and however it was collected."""
-        found = hashlib.sha256(repr((self.index, self.seed, self.task, self.ends)).encode())
-        for kind in self.kinds:
-            found.update(repr(kind.agents).encode())
-            for name in COLUMNS:
-                found.update(name.encode())
-                _add(found, getattr(kind, name))
-        return found.hexdigest()
-
-
-def _add(found: Any, value: Any) -> None:
-    if isinstance(value, np.ndarray):
-        found.update(f"{value.dtype.str}{value.shape}".encode())
-        found.update(repr(value.tolist()).encode() if value.dtype.hasobject else np.ascontiguousarray(value).data)
-    elif isinstance(value, Mapping):
-        for key, part in value.items():
-            found.update(repr(key).encode())
-            _add(found, part)
-    else:
-        for part in value:
-            _add(found, part)
 
 
 class Rollouts(Sequence[Rollout]):
@@ -196,5 +49,22 @@ class Rollouts(Sequence[Rollout]):
         """Return a sha256 of all of them."""
         return hashlib.sha256("".join(one.digest() for one in self).encode()).hexdigest()
 
+    def save(self, folder: str | os.PathLike[str], form: str = "safetensors") -> None:
+        """Write them into a folder, as safetensors or npz with JSON; `stretto.load_rollouts` reads them.
+
+        Raises:
+            UsageError: if a task or an observation cannot be written exactly.
+        """
+        save_rollouts(self._rollouts, folder, form)
+
     def __repr__(self) -> str:
         return f"Rollouts({len(self)} rollouts, {int(self.lengths.sum())} steps)"
+
+
+def load_rollouts(folder: str | os.PathLike[str]) -> Rollouts:
+    """Read rollouts that `Rollouts.save` or `stretto collect` wrote.
+
+    Raises:
+        UsageError: if there are none, or if a file is damaged (`DamagedCheckpoint`).
+    """
+    return Rollouts(read_rollouts(folder))

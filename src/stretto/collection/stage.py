@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from stretto.collection.experience import Experience, Rollout, Segment
 from stretto.collection.recorder import Recorder
-from stretto.collection.rollouts import Experience, Rollout, Segment
 from stretto.collection.tasks import Trial
 from stretto.collection.worlds import BlockWorlds
 from stretto.core import AgentId, BlockAnswer, NextEpisode

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stretto.adapters.agents import as_agents
+from stretto.collection.experience import Rollout
 from stretto.collection.plain_stage import PlainStage
-from stretto.collection.rollouts import Rollout
 from stretto.collection.stage import BlockStage
 from stretto.collection.tasks import Trial
 from stretto.collection.worlds import BlockWorlds
