@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from stretto.errors import (
         ClosedError,
         FewerWorkers,
+        GlobalsChanged,
         InvalidAction,
         InvalidLayout,
         InvalidOutput,
@@ -70,6 +71,7 @@ __all__ = [
     "Curriculum",
     "Experience",
     "FewerWorkers",
+    "GlobalsChanged",
     "InvalidAction",
     "InvalidLayout",
     "InvalidOutput",

@@ -25,6 +25,7 @@ StrettoError
 
 StrettoWarning (UserWarning)
 ├── SlotTruncated                an episode was lost with its worker
+├── GlobalsChanged               a global that worlds read has changed, and only some slots see it
 └── FewerWorkers                 the machine allows fewer workers than were asked for
 """
 
@@ -208,6 +209,10 @@ class StrettoWarning(UserWarning):
 
 class SlotTruncated(StrettoWarning):
     """An episode could not be recovered after its worker died, and was truncated."""
+
+
+class GlobalsChanged(StrettoWarning):
+    """A value that worlds read has changed since they were made: the caller's share sees it, and workers do not."""
 
 
 class FewerWorkers(StrettoWarning):

@@ -19,6 +19,7 @@ from stretto.envs.arrays import Rows, in_c_order, write_rows
 from stretto.envs.checks import check_observation, check_scalars
 from stretto.envs.infos import BatchInfos, Infos, entries
 from stretto.envs.messages import Built, Extras, Origin, ResetSlot, SlotPlan
+from stretto.envs.outside import classes_of
 from stretto.envs.slot import GroupSettings
 from stretto.errors import InvalidOutput, Place, UsageError
 from stretto.seeding import PrivateGenerators, SeedTree
@@ -182,6 +183,9 @@ class BatchedGroup:
     def _move_on(self, block: _Block, doing: str) -> None:
         self._at, self._doing = block, doing
         self._position[0], self._position[1] = block.first + 1, block.steps + (doing == "stepping")
+
+    def classes(self) -> set[type]:
+        return {kind for block in self._blocks for kind in classes_of(block.env)}
 
     def show_starts(self, starts: memoryview[int]) -> None:
         starts[:] = memoryview(bytes(starts.nbytes)).cast("q")  # steps are counted from the last reset of all

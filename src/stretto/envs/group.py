@@ -16,6 +16,7 @@ from stretto.envs.arrays import Rows
 from stretto.envs.checks import check_observation, check_scalars
 from stretto.envs.infos import SlotInfo, pack
 from stretto.envs.messages import Built, Extras, Origin, ResetSlot, SlotPlan
+from stretto.envs.outside import classes_of
 from stretto.envs.slot import NEVER, Clock, GroupSettings, Maker, Slot, Started
 from stretto.errors import InvalidOutput, Place
 from stretto.spaces import SpaceLayout, has_shape, same_space
@@ -42,6 +43,9 @@ class Group(Protocol):
 
     def describe(self) -> Built:
         """Say what the worlds have in common."""
+
+    def classes(self) -> set[type]:
+        """Return the classes of the worlds, and of what is wrapped around them."""
 
     def show_starts(self, starts: memoryview[int]) -> None:
         """From now on write here what `position[1]` was when the episode of each world began."""
@@ -151,6 +155,9 @@ class EnvGroup:
             agents=getattr(env, "kinds", None),
             others=self._others,
         )
+
+    def classes(self) -> set[type]:
+        return {kind for slot in self.slots for env in (slot.env, native(slot.env)) for kind in classes_of(env)}
 
     def show_starts(self, starts: memoryview[int]) -> None:
         starts[:] = self.clock.starts

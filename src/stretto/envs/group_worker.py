@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
@@ -16,10 +17,12 @@ from stretto.envs.checks import BlamingMail, parts_of, unpicklable
 from stretto.envs.group import EnvGroup, Group
 from stretto.envs.infos import Table
 from stretto.envs.messages import Attach, Extras
+from stretto.envs.outside import globals_here
 from stretto.envs.restorer import Restorer
 from stretto.envs.slot import GroupSettings, Maker
 from stretto.errors import InvalidOutput
 from stretto.workers.base import Port
+from stretto.workers.mail import dump
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +33,21 @@ class GroupFactory:
     pieces: Sequence[Any]
     slots: range
     settings: GroupSettings
+    pickled: list[bytes] = field(default_factory=list, compare=False, repr=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A worker that has to be replaced gets what it got at first: functions travel with their globals, which may have
+        # changed since.
+        if not self.pickled:
+            self.pickled.append(dump((self.group, self.pieces, self.slots, self.settings), by_value=True))
+        return _unpickled, (self.pickled[0],)
 
     def __call__(self, port: Port) -> GroupService:
         return GroupService(port, self.group(self.pieces, self.slots.start, self.settings, port.index, port.position))
+
+
+def _unpickled(data: bytes) -> GroupFactory:
+    return GroupFactory(*pickle.loads(data))
 
 
 class Worlds:
@@ -134,6 +149,8 @@ class GroupService:
             case messages.MapWorlds(function):
                 self._asked = group.everyone
                 return group.map(function)
+            case messages.LookOutside(names):
+                return group.classes() if names is None else globals_here(names)
             case messages.TellNext(episodes):
                 for slot, episode in episodes.items():
                     group.tell_next(slot - group.first, episode)

@@ -119,6 +119,16 @@ class MapWorlds:
 
 
 @dataclass(frozen=True, slots=True)
+class LookOutside:
+    """Say which values globals have there, by the names of their modules and their own.
+
+    Without names, say which classes the worlds are of.
+    """
+
+    names: list[tuple[str, str]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TellNext:
     """What slots are to play when they begin their next episode."""
 
