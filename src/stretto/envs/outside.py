@@ -88,8 +88,8 @@ class OutsideWatch:
                 first, last = seat.factory.slots[0], seat.factory.slots[-1]
                 _warn(
                     f"{name} was {before!r} when they were made and is {now!r}: slots {first} to {last}, which run in the "
-                    f"caller, see that, and others do not; give it by set_attr(), tasks or env_kwargs, or make the environments "
-                    f"anew"
+                    f"caller, see that, and others do not; give it by set_attr(), tasks or env_kwargs, or make the "
+                    f"environments anew"
                 )
 
 

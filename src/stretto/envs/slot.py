@@ -75,7 +75,7 @@ class Clock:
 
     def __init__(self, count: int) -> None:
         self.now = 0
-        self.starts = memoryview(array("q", bytes(8 * count)))
+        self.starts: memoryview[int] = memoryview(array("q", bytes(8 * count)))
         self.alarm = NEVER
         self.recording = True
 
