@@ -101,6 +101,7 @@ class NativeThreads:
     def __init__(self, threads: int = 1) -> None:
         self._threads = threads
         self._pools: list[_Pool] | None = None
+        self._pools_by_thread: list[_Pool] = []
         self._has_torch = False
 
     @contextmanager
@@ -114,11 +115,26 @@ class NativeThreads:
 
     def cap(self) -> list[tuple[_Pool, int]]:
         """Set every pool to so many threads; return what `restore` needs."""
+        return self._set(self._found())
+
+    def cap_thread(self) -> None:
+        """Set those limits that the calling thread has for itself: a new thread has torch's, MKL's and OpenMP's usual ones.
+
+        The limits of the whole process are left to the caller's thread, which restores them.
+        """
+        self._found()
+        self._set(self._pools_by_thread)
+
+    def _found(self) -> list[_Pool]:
         has_torch = hasattr(sys.modules.get("torch"), "set_num_threads")  # not while it is being imported
         if self._pools is None or has_torch is not self._has_torch:
-            self._pools, self._has_torch = _pools(has_torch), has_torch
+            self._pools_by_thread, others = _pools(has_torch)
+            self._pools, self._has_torch = self._pools_by_thread + others, has_torch
+        return self._pools
+
+    def _set(self, pools: list[_Pool]) -> list[tuple[_Pool, int]]:
         changed = []
-        for pool in self._pools:
+        for pool in pools:
             threads = pool[0]()
             if threads is not None and threads != self._threads:
                 pool[1](self._threads)
@@ -135,14 +151,17 @@ _Pool = tuple[Callable[[], int | None], Callable[[int], object]]
 """How to ask a library for its number of threads, and how to set it."""
 
 
-def _pools(has_torch: bool) -> list[_Pool]:
+def _pools(has_torch: bool) -> tuple[list[_Pool], list[_Pool]]:
+    """Return the pools of which each thread has limits of its own, and those that all threads share."""
     from threadpoolctl import ThreadpoolController
 
-    pools = [_pool(library) for library in ThreadpoolController().lib_controllers]
-    if has_torch:  # first: it sets OpenMP's for the thread that asks, and its own for those that compute later
+    by_thread, shared = list[_Pool](), list[_Pool]()
+    if has_torch:  # to ask it for its number is enough to give a new thread the limits of MKL that it set elsewhere
         torch = sys.modules["torch"]
-        pools.insert(0, (torch.get_num_threads, torch.set_num_threads))
-    return pools
+        by_thread.append((torch.get_num_threads, torch.set_num_threads))
+    for library in ThreadpoolController().lib_controllers:
+        (by_thread if library.internal_api == "openmp" else shared).append(_pool(library))
+    return by_thread, shared
 
 
 def _pool(library: Any) -> _Pool:

@@ -269,8 +269,8 @@ class MultiAgentPolicy:
     and episodes are computed, although the last bits of many libraries depend on a batch's shape and on the row.
 
     `rows_interchangeable` says whether an agent does the same, to the last bit, in whichever row it stands and whoever
-    stands in the others. If so, agents may be asked in any row, which can save calls. A policy that leaves it at `None` is
-    probed when a run starts; the probe says yes only where actions are floats, and are not drawn.
+    stands in the others. If so, it may be asked in any of its rows, which can save calls. A policy that leaves it at `None`
+    is probed when a run starts; the probe says yes only where actions are floats, and are not drawn.
 
     One that keeps things from one episode to the next must not let results depend on them: episodes are played in any
     order, and each process has a policy of its own. It can define

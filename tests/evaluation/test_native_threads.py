@@ -53,6 +53,13 @@ class TwoAgents:
         pass
 
 
+def threads_of_this_thread() -> int:
+    """Return how many threads OpenMP uses for the thread that asks: new ones do not have the limit of others."""
+    import torch  # noqa: F401  which brings OpenMP
+
+    return max(one.num_threads for one in ThreadpoolController().select(user_api="openmp").lib_controllers)
+
+
 class Telling:
     """A policy whose action is the number of native threads where it is computed."""
 
@@ -67,16 +74,27 @@ class TellingTorch:
         return torch.get_num_threads()
 
 
+class TellingOpenMP:
+    def step(self, observation):
+        return threads_of_this_thread()
+
+
 class OneAgent(gymnasium.Env):
     observation_space = spaces.Box(-1, 100, (1,), np.float64)
     action_space = spaces.Discrete(2)
 
+    told = staticmethod(native_threads)
+
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        return np.array([native_threads()], np.float64), {}
+        return np.array([self.told()], np.float64), {}
 
     def step(self, action):
-        return np.array([native_threads()], np.float64), 0.0, False, False, {}
+        return np.array([self.told()], np.float64), 0.0, False, False, {}
+
+
+class OneAgentWithOpenMP(OneAgent):
+    told = staticmethod(threads_of_this_thread)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -95,6 +113,20 @@ def test_torch_computes_with_the_native_threads_of_the_plan(jobs):
     report = evaluate(TwoAgents, TellingTorch, episodes=1, jobs=jobs, native_threads=3, budget=CpuBudget(3))
     assert report.records[0].rewards == {"a": 3, "b": 3}
     assert torch.get_num_threads() == before
+
+
+def test_threads_of_policies_have_the_native_threads_of_the_plan_each():
+    pytest.importorskip("torch")
+    options = {"strategy": "threads", "native_threads": 3, "budget": CpuBudget(3)}
+    report = evaluate(TwoAgents, TellingOpenMP, episodes=1, jobs=0, **options)
+    assert report.records[0].rewards == {"a": 3, "b": 3}
+
+
+def test_threads_that_step_worlds_have_the_native_threads_that_were_asked_for_each():
+    pytest.importorskip("torch")
+    with make_vec(OneAgentWithOpenMP, 3, backend="thread", workers=3, native_threads=3) as envs:
+        envs.reset(seed=0)
+        assert envs.step([0, 0, 0])[0].tolist() == [[3.0]] * 3
 
 
 def test_the_caller_s_own_native_threads_are_as_before_when_it_has_played_itself():

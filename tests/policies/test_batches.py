@@ -91,6 +91,12 @@ def test_two_who_want_the_same_row_are_asked_in_two_calls():
     assert len(asked_of(6, whom, [0, 1, 2], interchangeable=True)) == 1
 
 
+def test_where_rows_are_interchangeable_an_agent_still_stands_where_the_row_is_its_own():
+    whom = [(episode, agent) for episode in range(5) for agent in "ab"]
+    assert asked_of(6, whom, range(5), interchangeable=True) == ["abcabc"] * 3
+    assert asked_of(2, whom[:2], range(5), interchangeable=True) == ["ab"]
+
+
 def test_more_agents_than_rows_are_in_several_calls_each_with_the_same_agents():
     everyone = [(0, agent) for agent in AGENTS]
     assert asked_of(2, everyone, [0]) == ["ab", "ca"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -42,12 +43,14 @@ class Batches:
     they lie in memory. So the plan gives every agent of every episode a row. Rows are numbered on and on: number *r* is at
     place *r* modulo `rows`, and belongs to agent *r* modulo the number of agents, who is made anew to fill it while nobody is
     asked there. So whoever is asked, each place has the same agent; a policy that computes its agents in groups of their
-    own meets the same shapes, too. Where rows are `interchangeable`, nothing of this matters, and any place will do.
+    own meets the same shapes, too. Where rows are `interchangeable`, an agent may have any place that belongs to it, so that
+    fewer calls are needed. It never has the place of another agent: groups would have other shapes then.
     """
 
     def __init__(self, policy: Any, world: WorldSpec, rows: int, *, interchangeable: bool) -> None:
         self._policy, self._agents = policy, world.agents
         self.rows, self._interchangeable = rows, interchangeable
+        self._index = {agent: i for i, agent in enumerate(world.agents)}
         self._wraps = rows % len(world.agents) == 0  # a place has the same agent in all batches
         self._kinds = _kinds(world)
         # Whose the rows are, with their kind, for batches that begin with any of the agents.
@@ -62,14 +65,13 @@ class Batches:
 
     def calls(self, asked: Sequence[Asked]) -> list[Call]:
         """Return the calls in which these agents are asked. Two who want the same place are in two calls."""
-        rows, count = self.rows, len(asked)
-        if self._interchangeable:
-            return [Call(0, dict(enumerate(range(i, min(i + rows, count))))) for i in range(0, count, rows)]
+        rows, calls = self.rows, list[Call]()
         if self._wraps:
             places = {one.row % rows: i for i, one in enumerate(asked)}
-            if len(places) == count:  # nearly always
+            if len(places) == len(asked):  # nearly always
                 return [Call(0, places)]
-        calls: list[Call] = []
+            if self._interchangeable:
+                return self._packed(asked)
         for i, one in enumerate(asked):
             place = one.row % rows
             first = 0 if self._wraps else one.row - place
@@ -79,6 +81,19 @@ class Batches:
                     break
             else:
                 calls.append(Call(first, {place: i}))
+        return calls
+
+    def _packed(self, asked: Sequence[Asked]) -> list[Call]:
+        """Return as few calls as there can be: whoever is asked has the next free place that belongs to that agent."""
+        agents = len(self._agents)
+        calls: list[Call] = []
+        seen: Counter[AgentId] = Counter()
+        for i, one in enumerate(asked):
+            number, turn = divmod(seen[one.agent], self.rows // agents)
+            seen[one.agent] += 1
+            if number == len(calls):
+                calls.append(Call(0, {}))
+            calls[number].places[self._index[one.agent] + turn * agents] = i
         return calls
 
     def fill(

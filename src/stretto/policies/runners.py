@@ -9,6 +9,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Protocol
 
+from stretto.budget import NativeThreads
 from stretto.core import BlockAnswer, WorldSpec
 from stretto.policies.actors import Actors, AgentEpisode, Block, Decision, EpisodeKey, PolicyPlan, Question
 from stretto.spaces import Array
@@ -84,7 +85,7 @@ class Threads(InPlace):
 
     def __init__(self, plans: Sequence[PolicyPlan], world: WorldSpec, *, threads: int) -> None:
         super().__init__(plans, world, batched=True)
-        self._threads = _DaemonThreads(threads)
+        self._threads = _DaemonThreads(threads, NativeThreads(max(plan.native_threads for plan in plans)))
         self._pending: list[tuple[list[int], Future[list[Decision]]]] = []
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
@@ -114,7 +115,8 @@ class Threads(InPlace):
 class _DaemonThreads:
     """Threads that call functions for others. Nobody waits for them at the program's end: one of them may hang."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, native: NativeThreads) -> None:
+        self._native = native
         self._work: SimpleQueue[tuple[Future[list[Decision]], Callable[[], list[Decision]]] | None] = SimpleQueue()
         self._count = count
         for number in range(count):
@@ -129,6 +131,7 @@ class _DaemonThreads:
         while (task := self._work.get()) is not None:
             future, function = task
             try:
+                self._native.cap_thread()  # each time: a policy may have imported torch since
                 future.set_result(function())
             except BaseException as error:  # noqa: BLE001  whoever waits for the result has to know
                 future.set_exception(error)

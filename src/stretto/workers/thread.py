@@ -9,6 +9,7 @@ import threading
 import traceback
 from typing import Any
 
+from stretto.budget import NativeThreads
 from stretto.errors import ResourceError
 from stretto.seeding import take_turn_from, waits_for_turn
 from stretto.workers.arena import Arena, resources
@@ -27,14 +28,24 @@ class ThreadWorker(Worker):
     """
 
     def __init__(
-        self, index: int, capacity: int, arena: Arena, caller_bell: Bell, factory: Factory, **_: Any
+        self,
+        index: int,
+        capacity: int,
+        arena: Arena,
+        caller_bell: Bell,
+        factory: Factory,
+        *,
+        native_threads: int = 1,
+        **_: Any,
     ) -> None:  # `spin_seconds` is not for threads: one that looks again and again keeps all others from running
         with resources("a worker thread"):
             bell = Bell.create()
         super().__init__(index, private_words(capacity), LocalMail(), bell)
         self._left = False
         port = Port(index, self.words, self._mail, bell, caller_bell, arena)
-        self._thread = threading.Thread(target=_run, args=(port,), name=f"stretto-worker-{index}", daemon=True)
+        self._thread = threading.Thread(
+            target=_run, args=(port, native_threads), name=f"stretto-worker-{index}", daemon=True
+        )
         try:
             self._thread.start()
         except RuntimeError as error:
@@ -71,6 +82,13 @@ class ThreadWorker(Worker):
             self.bell.close()
 
 
-def _run(port: Port) -> None:
+def _run(port: Port, native_threads: int) -> None:
+    wait, native = wait_for_requests(0.0), NativeThreads(native_threads)
+
+    def wait_and_cap(port: Port, answered: int) -> int:
+        made = wait(port, answered)
+        native.cap_thread()  # each time: a world may have imported torch since
+        return made
+
     with contextlib.suppress(Abandoned, Disconnected):
-        serve(port, wait_for_requests(0.0))
+        serve(port, wait_and_cap)
