@@ -121,6 +121,7 @@ class GroupService:
     def close(self) -> None:
         """Close every world, even if one fails to; then raise what the first one raised."""
         group, failed = self._group, []
+        group.show_starts(memoryview(bytearray(8 * group.count)).cast("q"))  # or it would keep the arrays of all slots
         for unit in group.units:
             try:
                 group.close(unit)
