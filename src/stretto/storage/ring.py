@@ -141,7 +141,6 @@ class Ring:
         """Go on from there, once `arrays` are filled as they were; no snapshot is held any more."""
         self.head = int(counters["head"])
         self._finals_head = np.array(counters["finals_head"], np.int64)
-        self._held.clear()
         self.memory.holds[:] = 0
 
     def arrays(self, first: int) -> dict[str, list[Array]]:
