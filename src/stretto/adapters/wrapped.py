@@ -138,6 +138,8 @@ def _with_task_in_reset(env: Any) -> Any:
         return TaskedReset(env)
     outer = env
     while isinstance(outer, gymnasium.Wrapper):
+        if isinstance(outer, TaskedReset):
+            return env
         if "task" in _parameters_of_reset(outer.env):
             outer.env = TaskedReset(outer.env)
             return env

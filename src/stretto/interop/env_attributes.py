@@ -30,3 +30,8 @@ def is_wrapped(env: Any, module: str, name: str) -> bool:
             return True
         env = env.env
     return False
+
+
+def attribute_names(env: Any) -> list[str]:
+    """Return the names of the world's own attributes."""
+    return [name for name in dir(env.unwrapped) if not name.startswith("_")]
