@@ -95,6 +95,6 @@ def test_two_programs_cannot_write_into_one_folder(tmp_path):
     with Journal(tmp_path, {"a": 1}, resume=False) as journal:
         journal.begin()
         for resume in (False, True):
-            with pytest.raises(UsageError, match="another program evaluates into"):
+            with pytest.raises(UsageError, match="another program writes into"):
                 Journal(tmp_path, {"a": 1}, resume=resume)
     Journal(tmp_path, {"a": 1}, resume=True).close()

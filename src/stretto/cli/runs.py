@@ -12,11 +12,11 @@ from stretto.cli.options import Format
 from stretto.cli.results import print_report
 from stretto.cli.text import say
 from stretto.errors import UsageError
-from stretto.evaluation.identity import changes_told
-from stretto.evaluation.journal import PARTIAL, PLAN
+from stretto.evaluation.journal import PARTIAL
 from stretto.evaluation.report import EPISODES, PAGE, Report
 from stretto.evaluation.runs import compare, rebuild
 from stretto.evaluation.summary import Failed
+from stretto.run_folder import PLAN, changes_told
 
 
 def report_command(

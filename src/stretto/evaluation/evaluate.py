@@ -17,7 +17,6 @@ from stretto.core import SIMULTANEOUS
 from stretto.envs.tasks import Tasks, describe_tasks
 from stretto.errors import FewerWorkers, RunsHere, UsageError, user_stacklevel
 from stretto.evaluation.episode_worker import EpisodeWorkerFactory
-from stretto.evaluation.identity import IDENTITY, identify_plan
 from stretto.evaluation.journal import Journal
 from stretto.evaluation.plan import HANG_SECONDS, Facts, Plan, PlaySettings, Task, entries_of
 from stretto.evaluation.progress import Progress
@@ -32,6 +31,7 @@ from stretto.missions.resolve import find_missions
 from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, find_policies
 from stretto.policies.torch_settings import check_device, torch_as_before
 from stretto.rollout import TimeLimits
+from stretto.run_folder import IDENTITY, identity_of
 from stretto.workers.backends import PROCESS, SERIAL
 from stretto.workers.mail import unsendable
 
@@ -369,5 +369,5 @@ def about(plan: Plan) -> dict[str, Any]:
         "seed": plan.seed,
         "steps": plan.max_steps,
         "native_threads": plan.native_threads,
-        IDENTITY: identify_plan(plan),
+        IDENTITY: identity_of(plan.missions, specs),
     }

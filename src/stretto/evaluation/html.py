@@ -13,7 +13,6 @@ from stretto.evaluation.answer import Answer, answer_of
 from stretto.evaluation.failure_section import failure_section
 from stretto.evaluation.failures import FailureGroup, group_failures
 from stretto.evaluation.film_section import film_section
-from stretto.evaluation.identity import CHANGES, IDENTITY
 from stretto.evaluation.identity_section import identity_section
 from stretto.evaluation.page_elements import facts_list, table, text
 from stretto.evaluation.plots import Axis, Row, estimate, plot, strip
@@ -31,6 +30,7 @@ from stretto.evaluation.wording import (
     short_number,
     shorten,
 )
+from stretto.run_folder import CHANGES, IDENTITY
 
 _LONGEST_HEAD = 40
 _SHOWN_VERSIONS = ("stretto", "python", "numpy", "gymnasium", "torch")

@@ -13,13 +13,13 @@ from typing import Any, Self
 
 from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
-from stretto.evaluation.identity import IDENTITY, changes_told
-from stretto.evaluation.journal import PARTIAL, locked, read_plan
+from stretto.evaluation.journal import EVALUATION, PARTIAL
 from stretto.evaluation.records import EpisodeRecord, read_records
 from stretto.evaluation.report import EPISODES, SUMMARY, Report
 from stretto.evaluation.scales import references_of
 from stretto.evaluation.summary import Failed
 from stretto.identity import Record, differences
+from stretto.run_folder import IDENTITY, changes_told, locked, read_plan
 
 _SAME = {"seed": 0, "steps": None, "turns": SIMULTANEOUS, "action_timeout_ms": None, "overage_ms": 0.0}
 """What must be the same in runs that are compared, and what it is where a plan does not say: episodes depend on it."""
@@ -65,7 +65,7 @@ def _plan_of(folder: Path, *, partial: bool) -> dict[str, Any]:
         plan = json.loads((folder / SUMMARY).read_bytes())["plan"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         plan = None
-    return plan if isinstance(plan, dict) and not partial else read_plan(folder)
+    return plan if isinstance(plan, dict) and not partial else read_plan(folder, EVALUATION)
 
 
 def rebuild(folder: str | os.PathLike[str]) -> Report:
