@@ -61,6 +61,18 @@ class InBlocks(BlockPolicy):
         return BlockAnswer(actions, {"steps": steps}, {"steps": steps, "chance": choices.uniform(2)})
 
 
+class Inverts(InBlocks):
+    """Can compute only with states that are its own: zeros would be divided by."""
+
+    def initial_state(self):
+        return {"steps": np.int64(1)}
+
+    def step_block(self, observations, states, choices):
+        with np.errstate(divide="raise"):
+            np.reciprocal(states["steps"].astype(np.float64))
+        return super().step_block(observations, states, choices)
+
+
 def plans(*kinds):
     return [PolicyPlan(PolicySpec(kind.__name__, kind), rows=12, blocks=True) for kind in kinds]
 
@@ -217,3 +229,9 @@ def test_one_that_raises_is_named(strategy):
     with pytest.raises(PolicyFailed, match="no idea"):
         runner.act_block(block())
     runner.close()
+
+
+def test_rows_that_nobody_has_are_in_the_initial_state():
+    runner = InPlace(plans(Inverts), WORLD, batched=True)
+    runner.begin(everybody())
+    assert runner.act_block(block()).says["steps"].max() == 2

@@ -143,8 +143,10 @@ class _KindActor:
         """Ask for some episodes in one call, each in its row; the states in the answer are those from before."""
         agents = len(self._columns)
 
-        def placed(part: Any, columns: Any = slice(None)) -> Array:
+        def placed(part: Any, others: Any = None, columns: Any = slice(None)) -> Array:
             block = np.zeros((agents, self._rows, *part.shape[2:]), part.dtype)
+            if others is not None and len(rows) < self._rows:
+                block[:] = others
             if isinstance(columns, slice):
                 block[:, rows] = part.swapaxes(0, 1)
             else:
@@ -156,10 +158,10 @@ class _KindActor:
             chosen = array[:, rows] if isinstance(columns, slice) else array[np.ix_(columns, rows)]
             return chosen.swapaxes(0, 1)
 
-        seen = map_space(lambda _, part: placed(part, columns), self.kind.observation_space, observations)
+        seen = map_space(lambda _, part: placed(part, None, columns), self.kind.observation_space, observations)
         before = map_state(lambda part: part[lanes], self._states)
         choices = Choices(placed(self._keys[lanes]), placed(self._steps[lanes]))
-        actions, after, says = self._policy.step_block(seen, map_state(placed, before), choices)
+        actions, after, says = self._policy.step_block(seen, map_state(placed, before, self._initial), choices)
         where = np.ix_(lanes, np.arange(agents)[columns])
         if after is not None:
             map_state(lambda states, new: _remember(states, where, back(new), acting), self._states, after)
