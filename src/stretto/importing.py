@@ -29,9 +29,7 @@ def imported(where: str, name: str, role: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{where}.".startswith(f"{error.name}."):
             raise  # something that the module itself needs
-        raise UsageError(
-            f"a {role}'s module must be importable, got {where!r}; install it, or write file.py:NAME"
-        ) from error
+        raise not_importable(where, role) from error
     try:
         return functools.reduce(getattr, name.split("."), module)
     except AttributeError:
@@ -39,6 +37,11 @@ def imported(where: str, name: str, role: str) -> Any:
         raise UsageError(
             f"a {role} must be in its module, got {name!r}, which {where} does not have{near_or_all(name, there)}"
         ) from None
+
+
+def not_importable(where: str, role: str) -> UsageError:
+    """Say that there is no such module."""
+    return UsageError(f"a {role}'s module must be importable, got {where!r}; install it, or write file.py:NAME")
 
 
 def module_from_file(path: Path) -> ModuleType:

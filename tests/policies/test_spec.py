@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 from stretto.core import AgentPolicy, MultiAgentPolicy, WorldSpec
 from stretto.errors import UsageError
+from stretto.evaluation.evaluate import evaluate
 from stretto.policies.builtin import Random
 from stretto.policies.loading import load_policy, reset_policy
 from stretto.policies.registry import known_policies
@@ -158,7 +159,7 @@ def walker_file(tmp_path, monkeypatch, imports):
         ("planner", "stretto.policies.foundry:Planner"),
         ("neural", "stretto.policies.neural:Neural"),
         (" random ", "stretto.policies.builtin:Random"),
-        ("some.package:Outer.Inner", "some.package:Outer.Inner"),
+        ("json.decoder:Outer.Inner", "json.decoder:Outer.Inner"),
     ],
 )
 def test_a_name_is_kept_as_the_label_and_leads_to_a_class(name, target):
@@ -182,10 +183,20 @@ def test_random_is_loaded_by_its_name():
     assert isinstance(load_policy(parse_policy("random"), WORLD), Random)
 
 
-def test_a_module_and_a_class_are_imported_when_loaded_and_not_before():
+def test_a_module_and_a_class_are_imported_when_loaded_and_not_before(tmp_path, monkeypatch):
     spec = parse_policy("tests.policies.test_spec:Sum")
     assert [int(action) for action in play(spec)] == [1, 3]
-    parse_policy("no.such.module:Class")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "not_yet.py").write_text("raise SystemExit('nobody may import this')\n")
+    parse_policy("not_yet:Class")
+
+
+def test_a_module_that_is_found_beside_the_file_of_a_mission_alone_is_refused(tmp_path):
+    # Its code would be on no record: an evaluation would go on after it was edited, without a word.
+    (tmp_path / "game.py").write_text("from tests.worlds import CountTo as Game\n")
+    (tmp_path / "beside.py").write_text("def act(observation):\n    return 0\n")
+    with pytest.raises(UsageError, match="module must be importable, got 'beside'"):
+        evaluate(f"{tmp_path}/game.py:Game", "beside:act", episodes=1, jobs=0)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from stretto.errors import UsageError
+from stretto.identity import find_module
+from stretto.importing import not_importable
 from stretto.policies.registry import FORMS, registered
 from stretto.registry import near
 from stretto.settings import parse_settings
@@ -155,6 +158,9 @@ def _target(name: str, allow_import: bool) -> str:
         return f"{_absolute(where)}:{attribute}"
     if not all(part.isidentifier() for part in where.split(".")):
         raise UsageError(f"a policy is {FORMS}; got {name!r}, where {where!r} names no module and no .py file")
+    # Workers also look for modules beside the files that they load. What only they would find is on no record.
+    if where not in sys.modules and find_module(where) is None:
+        raise not_importable(where, "policy")
     return name
 
 
