@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from gymnasium.wrappers import NormalizeObservation
 
 import stretto
 from stretto import collect
-from stretto.errors import UsageError
+from stretto.errors import RunsHere, UsageError
 from tests.collection.plain import plain_rollouts
 from tests.collection.test_collector import Chance
 from tests.worlds import CountTo, Crowd, Drift, TaskWorld, Timetable, World, makes
@@ -156,3 +158,15 @@ def test_the_set_does_not_depend_on_the_way_to_wait(wait, options):
 def test_a_way_to_wait_that_does_not_exist_is_refused():
     with pytest.raises(UsageError, match="wait must be one of auto, lockstep, ready-first, whole, got 'never'"):
         collect(Drift, "random", 1, wait="never")
+
+
+def test_what_cannot_be_sent_to_workers_is_played_in_the_caller():
+    lock = threading.Lock()
+
+    def make():
+        assert lock
+        return Drift(5)
+
+    with pytest.warns(RunsHere, match="rollouts are played in this process alone: TypeError"):
+        found = collect(make, Chance, 5, budget=stretto.CpuBudget(2), check_reuse=False)
+    assert found.digest() == plain_rollouts(makes(Drift, 5), Chance, 5).digest()

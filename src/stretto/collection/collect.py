@@ -25,7 +25,7 @@ from stretto.core import SIMULTANEOUS, AgentId, WorldSpec
 from stretto.envs.make import make_vec
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.vector import VectorEnv
-from stretto.errors import UsageError, WorldCarriesOver, user_stacklevel
+from stretto.errors import RunsHere, UsageError, WorldCarriesOver, user_stacklevel
 from stretto.policies.actors import PolicyPlan
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
@@ -184,13 +184,17 @@ def _whole(
     """Play whole trials: in the caller first, and in workers where that takes so long that they pay."""
     backend, workers, isolate = options.get("backend", "auto"), options.get("workers"), options.get("isolate", False)
     workers = workers or (1 if backend == "serial" else budget.free)
+    in_place = backend == "serial" or (backend == "auto" and not isolate)
+    if in_place and workers > 1 and (reason := unsendable(player)) is not None:
+        warnings.warn(RunsHere(f"rollouts are played in this process alone: {reason}"), stacklevel=user_stacklevel())
+        workers = 1
     queue, began, played = Queue(count, trials), time.perf_counter(), 0
 
     def here() -> bool:
         seconds = time.perf_counter() - began
         return workers == 1 or seconds < TRIAL_SECONDS or len(queue) * seconds / max(1, played) < WORTH_SECONDS
 
-    if (not isolate and backend in ("auto", "serial") and unsendable(player) is None) or backend == "serial":
+    if in_place:
         stage = player.stage()
         try:
             for rollout in queue.play(stage, here):
