@@ -58,7 +58,7 @@ def module_from_file(path: Path) -> ModuleType:
         module.__file__ = str(path)
         sys.modules[name] = module  # dataclasses and pickle look for it there
         try:
-            exec(compile(source, path, "exec"), vars(module))
+            exec(compile(source, path, "exec", dont_inherit=True), vars(module))
         except BaseException:
             del sys.modules[name]
             raise

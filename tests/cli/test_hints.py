@@ -57,6 +57,23 @@ class SeededByName(Seeded):
         super().reset(seed)
 
 
+class Annotated:
+    """Its annotation is what is written there, whatever the module that imports this file does with its own."""
+
+    def __init__(self, w: "stretto.WorldSpec"):
+        self.w = w
+
+    def agent_policy(self, agent):
+        return Failing()
+
+
+class Unbuildable:
+    def __init__(self, world):
+        raise KeyError("weights")
+
+    def agent_policy(self, agent): ...
+
+
 class Failing:
     def step(self, observation):
         raise ValueError("no idea what to do")
@@ -103,6 +120,7 @@ def run(line: str) -> int:
             "gatherer plays Foundry alone, got a world in which agent_0 observes",
         ),
         ("-m gym:CartPole-v1 -p planner -j 0", "planner plays Foundry alone"),
+        ("-m nosuch.module:World -p random", "'nosuch.module:World' is no registered environment: No module named"),
     ],
 )
 def test_a_mistake_gets_one_sentence_with_its_remedy(capsys, line, told):
@@ -110,6 +128,30 @@ def test_a_mistake_gets_one_sentence_with_its_remedy(capsys, line, told):
     said = capsys.readouterr().err
     assert told in said
     assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("mission", "name"), [("not_installed:World", "World"), ("pz:not_installed", "parallel_env")])
+def test_who_names_a_file_of_this_folder_as_a_module_is_told_to_name_the_file(capsys, folder, mission, name):
+    (folder / "not_installed.py").touch()
+    assert run(f"eval -m {mission} -p random") == 2
+    assert f"for the file not_installed.py write not_installed.py:{name}\n" in capsys.readouterr().err
+
+
+def test_what_a_constructor_raises_is_told_with_mission_and_policy(capsys):
+    assert run("eval -m gym:CartPole-v1 -p mine.py:Unbuildable -e 1 -j 0") == 1
+    told = capsys.readouterr().err
+    assert "raised KeyError: 'weights' while starting (mission gym:CartPole-v1, policy mine.py:Unbuildable)" in told
+
+
+def test_the_parameter_for_the_world_is_found_by_its_annotation_in_a_file(capsys):
+    assert run("eval -m gym:CartPole-v1 -p mine.py:Annotated -e 1 -j 0 --quiet") == 1
+    assert "no idea what to do" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["", "eval"])
+def test_help_has_a_short_option_too(capsys, command):
+    assert run(f"{command} -h") == 0
+    assert capsys.readouterr().out.startswith(f"Usage: stretto {command}".rstrip())
 
 
 def test_the_remedy_for_a_missing_argument_works():

@@ -254,8 +254,10 @@ BAD = {
         (Drift, 2),
         {"vector_kwargs": {"max_concurrency": 3}},
         stretto.UsageError,
-        "pass workers= to make_vec",
+        "workers= of make_vec says how many .*; leave it out",
     ),
+    "an argument of the world": ((Drift, 2), {"size": 7}, stretto.UsageError, r"belongs into env_kwargs={'size': 7}"),
+    "no such argument": ((Drift, 2), {"worker": 2}, stretto.UsageError, "did you mean workers"),
     "no such observation mode": ((Drift, 2), {"observation_mode": "any"}, stretto.UsageError, "'same', 'different' or"),
     "different shapes": (
         ([Drift, CountTo],),

@@ -49,6 +49,31 @@ def test_in_a_plot_figures_stand_below_a_name_that_leaves_them_no_room():
     assert below(section(Report.of(pair, {}), "improvement")) == [True, True]
 
 
+def test_names_of_pairs_are_as_long_as_they_have_room():
+    def names(first, second):
+        pair = [one(label=label, episode=i, reward=i) for label in (first, second) for i in range(3)]
+        return re.findall(r'<text class="name" y="14">([^<]*)<', section(Report.of(pair, {}), "improvement"))[0]
+
+    assert names("mine.py:Left", "mine.py:Right") == "mine.py:Left vs mine.py:Right"
+    assert names("a_policy_with_a_long_name", "mine.py:Left") == "a_polic…g_name vs mine.py:Left"
+    assert names("W" * 30, "M" * 30) == "MMMM…MMMM vs WWWWW…WWWW"
+
+
+def test_the_plan_shows_nothing_that_is_empty():
+    assert "worlds" not in section(Report.of([one()], {"seed": 0, "worlds": {}}), "plan")
+
+
+def test_in_a_mix_who_is_better_is_so_by_a_reward_since_there_are_no_scores():
+    rewards, policies = {"x": 1.0, "y": 4.0}, {"x": "one", "y": "two"}
+    records = [EpisodeRecord("m", "one + two", episode, 0, 5, rewards, policies) for episode in range(9)]
+    assert "two beats one in 100% of 9 episodes (70 to 100%), by a reward of 3.00" in Report.of(records, {}).to_html()
+
+
+def test_policies_with_the_same_results_did_equally_well():
+    report = Report.of([one(label=label, episode=i, reward=i) for label in "ab" for i in range(9)], {})
+    assert "<h1>a and b did equally well</h1>" in report.to_html()
+
+
 def test_only_many_rows_scroll_in_a_box():
     few = Report.of([one(mission=f"m{i:02}") for i in range(MOST_ROWS)], {})
     many = Report.of([one(mission=f"m{i:02}") for i in range(MOST_ROWS + 1)], {})

@@ -36,6 +36,7 @@ app = typer.Typer(
     no_args_is_help=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("eval")(evaluate_command)
 app.command("report")(report_command)
@@ -82,8 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
         code = INTERRUPTED
     except Exception as error:
         if hasattr(error, "place"):
-            doing = error.place.doing
-            say(f"stretto: code of a mission or a policy raised {type(error).__name__}: {error} (while {doing})")
+            say(f"stretto: code of a mission or a policy raised {type(error).__name__}: {error} {error.place}")
             print(users_frames(error), end="", file=sys.stderr)
         elif isinstance(error, BrokenPipeError):
             # Whoever read our output has enough; nothing more can be said there, not even when the interpreter flushes it.

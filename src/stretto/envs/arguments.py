@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ from gymnasium.envs.registration import VectorizeMode
 from gymnasium.vector import AutoresetMode
 
 from stretto.errors import InvalidLayout, UsageError
+from stretto.registry import near
 
 Wrappers = Sequence[Callable[[Any], Any]]
 
@@ -79,7 +80,7 @@ _ELSEWHERE = {
     "context": "workers are forked from a launcher of their own, whatever the start method",
     "daemon": "workers end with the caller, and may have children of their own",
     "worker": "what a worker does with an environment can be changed by wrappers=",
-    "max_concurrency": "pass workers= to make_vec: so many environments are stepped at a time",
+    "max_concurrency": "workers= of make_vec says how many environments are stepped at a time",
 }
 
 
@@ -90,11 +91,23 @@ def from_vector_kwargs(vector_kwargs: Mapping[str, Any] | None, **ours: Any) -> 
         given["transport"] = "message"
     for name in given:
         if name in _ELSEWHERE:
-            raise UsageError(f"vector_kwargs={{{name!r}: ...}} has no place here: {_ELSEWHERE[name]}")
+            raise UsageError(f"vector_kwargs={{{name!r}: ...}} has no place here: {_ELSEWHERE[name]}; leave it out")
         if name not in ours:
             known = ", ".join(map(repr, (*ours, "shared_memory")))
             raise UsageError(f"vector_kwargs may have {known}, got {name!r}; other options are arguments of make_vec")
     return [given.get(name, value) for name, value in ours.items()]
+
+
+def check_known(misplaced: Mapping[str, Any], options: Iterable[str]) -> None:
+    """Refuse arguments that make_vec does not have.
+
+    `gymnasium.make_vec` gives such to the environments, where a misspelled option of its own ends up too.
+    """
+    for name, value in misplaced.items():
+        raise UsageError(
+            f"make_vec has no argument {name!r}; what a world is made with belongs into "
+            f"env_kwargs={{{name!r}: {value!r}}}{near(name, options)}"
+        )
 
 
 def check_words(**words: tuple[str, tuple[str, ...]]) -> None:

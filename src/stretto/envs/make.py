@@ -7,7 +7,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from inspect import signature
+from typing import Any, Never
 
 from gymnasium.envs.registration import EnvSpec, VectorizeMode
 from gymnasium.vector import AutoresetMode
@@ -18,6 +19,7 @@ from stretto.core import SIMULTANEOUS, TURNS
 from stretto.envs.arguments import (
     Wrappers,
     autoreset_mode_of,
+    check_known,
     check_limits,
     check_tasks,
     check_whole,
@@ -83,6 +85,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     budget: CpuBudget | None = None,
     vectorization_mode: VectorizeMode | str | None = None,
     vector_kwargs: Mapping[str, Any] | None = None,
+    **misplaced: Never,
 ) -> VectorEnv | MultiAgentVectorEnv:
     """Run `num_envs` environments at once, and give the same answer however that is done.
 
@@ -133,6 +136,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     Returns:
         A `VectorEnv`, or a `MultiAgentVectorEnv` for PettingZoo's parallel environments and every `TurnWorld`.
     """
+    check_known(misplaced, signature(make_vec).parameters)
     backend, vectorized = from_vectorization_mode(vectorization_mode, backend, vectorized)
     copy, observation_mode, autoreset_mode, transport = from_vector_kwargs(
         vector_kwargs,
@@ -162,12 +166,9 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     check_tasks(tasks)
     group = GroupSettings(mode, episode_seeds, global_rng, checks)
     found = partial(makers_of, id_or_factory, num_envs, env_kwargs, variants=variants, turns=turns)
-    worlds: Worlds
     if vectorized:
         _check_batchable(tasks=tasks, episode_seeds=episode_seeds, observation_mode=observation_mode != "same")
-        worlds = _blocks(found(), vectorized, wrappers, group)
-    else:
-        worlds = Singles(found(wrappers=(*wrappers, partial(as_env, turns=turns))), group)
+    worlds = _worlds(found, vectorized, wrappers, turns, group)
     budget = budget or default_budget()
     hint = ""
     one_by_one = wrappers or tasks or episode_seeds or observation_mode != "same"
@@ -279,6 +280,18 @@ def _start(
         except BaseException:
             supervisor.close()
             raise
+
+
+def _worlds(
+    found: Callable[..., list[Maker]],
+    vectorized: bool | int | None,
+    wrappers: Wrappers,
+    turns: str,
+    group: GroupSettings,
+) -> Worlds:
+    if vectorized:
+        return _blocks(found(), vectorized, wrappers, group)
+    return Singles(found(wrappers=(*wrappers, partial(as_env, turns=turns))), group)
 
 
 def _blocks(makers: Sequence[Maker], vectorized: bool | int, wrappers: Wrappers, group: GroupSettings) -> Blocks:

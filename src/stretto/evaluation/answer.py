@@ -71,6 +71,8 @@ def _compared(summary: Summary, ranked: Sequence[str]) -> Answer:
     unsure = [row.baseline for row in rows if not _is_better(row)]
     if not unsure:
         headline = f"{_name(best)} is best of {len(ranked)} policies"
+    elif all(row.improvement == 0.5 and not row.difference for row in rows):
+        headline = f"{listed([_name(one) for one in ranked])} did equally well"
     elif len(unsure) == len(rows) and len(rows) > 1:
         headline = f"No policy is clearly best; {_name(best)} leads"
     else:
@@ -120,7 +122,7 @@ def _rated(summary: Summary, rows: Sequence[PolicySummary]) -> Answer:
         f"{_name(row.policy)} is rated {rating_text(row.rating, row.rating_interval)}"
         for row in rows[: 1 + _MOST_COMPARED]
     ]
-    return Answer(headline, (*([_sentence(pair, scores=True)] if pair is not None else []), *ratings))
+    return Answer(headline, (*([_sentence(pair, scores=False)] if pair is not None else []), *ratings))
 
 
 def _alone(summary: Summary, label: str) -> Answer:

@@ -111,7 +111,7 @@ class EpisodeService:
             self._native.cap()  # of libraries, too, that were loaded since; in the caller's process others see to that
         match message:
             case Look(mission, entry, acting):
-                self._at("looking at", mission, entry)
+                self._at("starting", mission, entry)
                 return self._look(mission, entry, acting=acting)
             case LookAtPicture(mission):
                 self._port.place = lambda: Place(f"drawing {self._plan.missions[mission].name}")

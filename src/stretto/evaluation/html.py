@@ -15,7 +15,7 @@ from stretto.evaluation.failures import FailureGroup, group_failures
 from stretto.evaluation.film_section import film_section
 from stretto.evaluation.identity_section import identity_section
 from stretto.evaluation.page_elements import facts_list, table, text
-from stretto.evaluation.plots import Axis, Row, estimate, plot, strip
+from stretto.evaluation.plots import Axis, Row, estimate, plot, strip, versus
 from stretto.evaluation.records import RecordKey
 from stretto.evaluation.report import Report
 from stretto.evaluation.statistics import counted_rewards, seconds_taken
@@ -225,8 +225,7 @@ def _improvement(report: Report) -> str:
     gain = Axis.over(ends, f"{unit} of the first minus {unit} of the second")
     chances, gains = [], []
     for row in pooled:
-        first = shorten(row.label, max(9, 18 - len(row.baseline)))
-        pair, colour = f"{first} vs {shorten(row.baseline, 18 - len(first))}", _colour(report, row.label)
+        pair, colour = versus(row.label, row.baseline), _colour(report, row.label)
         chances.append(estimate(chance, pair, colour, row.improvement, row.improvement_interval))
         if row.difference is not None:
             gains.append(estimate(gain, pair, colour, row.difference, row.difference_interval))

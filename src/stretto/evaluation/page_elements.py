@@ -37,8 +37,8 @@ def _cell(tag: str, words: str, *, left: bool, name: bool) -> str:
 
 
 def facts_list(facts: Mapping[str, Any]) -> str:
-    """Return names and values, without those that are None; nothing if there are no others."""
-    known = {name: value for name, value in facts.items() if value is not None}
+    """Return names and values, without those that are None or empty; nothing if there are no others."""
+    known = {name: value for name, value in facts.items() if value not in (None, "", [], {})}
     shown = {name: value if isinstance(value, str) else json.dumps(value) for name, value in known.items()}
     lines = "".join(f"<dt>{text(name)}</dt><dd>{text(words)}</dd>" for name, words in shown.items())
     return f"<dl>{lines}</dl>\n" if lines else ""

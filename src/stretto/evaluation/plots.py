@@ -17,6 +17,7 @@ from stretto.evaluation.wording import interval_text, short_number, shorten
 
 MOST_POINTS = 250  # episodes in a row of a plot: more are a smear, and make the page slow
 _NARROWEST = 270  # pixels that the narrowest plot has for the text of a row
+_SHORTEST_NAME = 18  # characters: names are not made shorter than that, or they would say nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +90,32 @@ def plot(caption: str, alternative: str, axis: Axis, rows: Sequence[Row], rule: 
     return f"<figure><figcaption>{text(caption)}</figcaption>{svg}</figure>\n"
 
 
+def versus(first: str, second: str) -> str:
+    """Return "first vs second" as the name of a row: both are shortened until they have room in the narrowest plot."""
+    most = len(first) + len(second)
+    while True:
+        one = shorten(first, max(most // 2, most - len(second)))
+        words = f"{one} vs {shorten(second, most - len(one))}"
+        if most <= _SHORTEST_NAME or _width(words) <= _NARROWEST:
+            return words
+        most -= 1
+
+
 def _shown(row: Row) -> str:
-    return shorten(row.name, 24)
+    most = len(row.name)
+    while most > _SHORTEST_NAME and _width(shorten(row.name, most)) > _NARROWEST:
+        most -= 1
+    return shorten(row.name, most)
+
+
+def _width(name: str) -> int:
+    """Return how many pixels a name takes, by what letters take in most fonts."""
+    return sum(8 if "0" <= letter <= "z" and letter not in "mw" and not letter.isupper() else 12 for letter in name)
 
 
 def _in_one_line(row: Row) -> bool:
-    """Whether the texts of a row stand beside each other in the narrowest plot, by what letters take in most fonts."""
-    name = sum(
-        8 if "0" <= letter <= "z" and letter not in "mw" and not letter.isupper() else 12 for letter in _shown(row)
-    )
-    return name + 7 * len(row.detail) <= _NARROWEST
+    """Whether the texts of a row stand beside each other in the narrowest plot."""
+    return _width(_shown(row)) + 7 * len(row.detail) <= _NARROWEST
 
 
 def strip(axis: Axis, points: Sequence[tuple[int, float]], mark: float | None) -> str:

@@ -11,6 +11,7 @@ from stretto.core import SIMULTANEOUS
 from stretto.envs.tasks import Tasks
 from stretto.evaluation.plan import Plan, PlaySettings, entries_of
 from stretto.evaluation.scheduler import Scheduler
+from stretto.evaluation.wording import counted
 from stretto.missions.resolve import find_missions
 from stretto.policies.spec import find_policies
 from stretto.workers.backends import PROCESS, SERIAL
@@ -25,7 +26,7 @@ class Way:
     reverse: bool = False
 
     def __str__(self) -> str:
-        where = "in one process" if not self.jobs else f"{self.jobs} jobs"
+        where = "in one process" if not self.jobs else counted(self.jobs, "job")
         return f"{where}, {self.strategy}" + (", in reverse order" if self.reverse else "")
 
 

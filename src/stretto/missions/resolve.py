@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import importlib
-import importlib.util
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -154,10 +152,20 @@ def _of_module(asked: Source, module: str, name: str) -> Mission:
     try:
         spec = spec_of(asked.name)
     except UsageError:
-        if not name.isidentifier() or importlib.util.find_spec(module) is None:
+        if not name.isidentifier():
+            raise
+        if find_module(module) is None:
+            if remedy := _file_instead(module, name):
+                raise UsageError(f"no module {module!r} is installed{remedy}") from None
             raise
         return _of_reference(asked, Reference(module, name), f"{name} in {module}")
     return _of_spec(spec, asked)
+
+
+def _file_instead(module: str, name: str) -> str:
+    """Return the remedy for a module that is a file in this folder, where commands import no modules from."""
+    file = f"{module.replace('.', '/')}.py"
+    return f"; for the file {file} write {file}:{name}" if Path(file).is_file() else ""
 
 
 def _of_reference(asked: Source, reference: Reference, summary: str) -> Mission:
@@ -241,9 +249,8 @@ def _of_pettingzoo(asked: Source, name: str) -> Mission:
     """Return the world of a module: `mpe2.simple_spread_v3`, or `butterfly.pistonball_v6`; none is imported here."""
     module = next((one for one in (name, f"pettingzoo.{name}") if find_module(one) is not None), None)
     if module is None:
-        raise UsageError(
-            f"no module {name!r} or 'pettingzoo.{name}' is installed; pip install pettingzoo, or its package"
-        )
+        remedy = _file_instead(name, "parallel_env") or "; pip install pettingzoo, or its package"
+        raise UsageError(f"no module {name!r} or 'pettingzoo.{name}' is installed{remedy}")
     found = _of_reference(asked, Reference(module, "parallel_env"), f"PettingZoo's {name}")
     return replace(found, name=_changed(f"pz:{module.removeprefix('pettingzoo.')}", asked))
 
