@@ -391,7 +391,7 @@ def test_one_that_answers_while_its_stack_is_asked_for_has_answered():
 def test_a_process_that_hangs_is_told_with_its_real_stack_and_one_that_shows_signs_of_life_goes_on(backend):
     with supervised(backend, start_seconds=20.0) as (supervisor, (seat,)):
         assert answers(supervisor, ask(supervisor, seat, "work", 10, limit_seconds=0.3)) == ["done"]
-        request = ask(supervisor, seat, "run", _wait_for_ever, limit_seconds=0.3)
+        request = ask(supervisor, seat, "run", _wait_for_ever, limit_seconds=1.0)
         supervisor.wait([request])
         assert isinstance(request.error, WorldHung)
         assert "in _wait_for_ever" in request.error.stack
