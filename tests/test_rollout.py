@@ -6,7 +6,7 @@ import pytest
 
 from stretto.adapters.agents import as_agents
 from stretto.adapters.local import LocalWorlds
-from stretto.evaluation.episodes import play_to_end
+from stretto.evaluation.playing.episodes import play_to_end
 from stretto.games.foundry import Foundry
 from stretto.policies.actors import Decision, PolicyPlan
 from stretto.policies.runners import InPlace

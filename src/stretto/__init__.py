@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         WorldHung,
     )
     from stretto.evaluation.evaluate import evaluate
-    from stretto.evaluation.report import Report
+    from stretto.evaluation.report.report import Report
     from stretto.evaluation.verify import verify
     from stretto.missions.mission import Mission
     from stretto.policies.spec import PolicySpec
@@ -143,7 +143,7 @@ _NAMES = {
     "stretto.envs.slots": ["Statistics"],
     "stretto.envs.vector": ["ReadyResult", "StepResult", "VectorEnv"],
     "stretto.evaluation.evaluate": ["evaluate"],
-    "stretto.evaluation.report": ["Report"],
+    "stretto.evaluation.report.report": ["Report"],
     "stretto.evaluation.verify": ["verify"],
     "stretto.missions.mission": ["Mission"],
     "stretto.policies.spec": ["PolicySpec"],

@@ -16,7 +16,7 @@ import pytest
 import stretto
 from stretto.cli.app import main
 from stretto.evaluation.plan import Plan, entries_of
-from stretto.evaluation.reproduce import reproduce
+from stretto.evaluation.playing.reproduce import reproduce
 from stretto.missions.mission import Mission
 from stretto.missions.resolve import find_missions
 from stretto.policies.spec import PolicySpec, parse_policy

@@ -9,7 +9,7 @@ import pytest
 from stretto.cli import results
 from stretto.cli.options import Format
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
-from stretto.evaluation.report import Report
+from stretto.evaluation.report.report import Report
 
 
 def record(label: str, episode: int, reward: float) -> EpisodeRecord:

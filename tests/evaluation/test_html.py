@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from stretto.evaluation.page_elements import MOST_ROWS
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
-from stretto.evaluation.report import Report
+from stretto.evaluation.report.page_elements import MOST_ROWS
+from stretto.evaluation.report.report import Report
 
 LONG = "class=players.py:Other,kw.x=1,kw.a_long_argument_name='some rather long value'"
 FAILURE = EpisodeFailure("ValueError", "no", None, None, None, "", "")

@@ -21,7 +21,7 @@ import pytest
 
 from stretto.core import AgentPolicy, MultiAgentPolicy
 from stretto.evaluation.evaluate import EvaluationInterrupted, evaluate
-from stretto.evaluation.tracebacks import last_place
+from stretto.evaluation.playing.tracebacks import last_place
 from stretto.policies.spec import PolicySpec
 from stretto.workers.launcher import launcher
 from tests.evaluation.players import Faulty, Sleeping, Stateful

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from stretto.evaluation.evaluate import evaluate
 from stretto.evaluation.plan import Plan, entries_of
 from stretto.evaluation.records import EpisodeRecord
-from stretto.evaluation.report import Report
+from stretto.evaluation.report.report import Report
 from stretto.evaluation.verify import Way, verify_plan
 from stretto.missions.mission import Mission
 

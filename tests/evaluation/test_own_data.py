@@ -14,9 +14,9 @@ from gymnasium import spaces
 
 from stretto.core import own_copy
 from stretto.evaluation.evaluate import evaluate
+from stretto.evaluation.films.video import watch_episode
 from stretto.evaluation.plan import Plan, entries_of
 from stretto.evaluation.verify import Way, verify_plan
-from stretto.evaluation.video import watch_episode
 from stretto.missions.mission import Mission
 
 AGENTS = ("a", "b", "c")

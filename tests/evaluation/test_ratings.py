@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from stretto.evaluation.ratings import MEAN_RATING, rate
+from stretto.evaluation.statistics.ratings import MEAN_RATING, rate
 
 
 def test_with_many_games_ten_wins_to_one_are_400_points():

@@ -15,12 +15,12 @@ import pytest
 
 import stretto
 from stretto.errors import UsageError
-from stretto.evaluation.failure_section import MOST_GROUPS
-from stretto.evaluation.film_files import film_path
-from stretto.evaluation.plots import MOST_POINTS
+from stretto.evaluation.films.film_files import film_path
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
-from stretto.evaluation.report import Report
-from stretto.evaluation.wording import counted, listed, numbers_text, short_number, shorten
+from stretto.evaluation.report.failure_section import MOST_GROUPS
+from stretto.evaluation.report.plots import MOST_POINTS
+from stretto.evaluation.report.report import Report
+from stretto.evaluation.report.wording import counted, listed, numbers_text, short_number, shorten
 
 MISSIONS = ["small", "large <wide>", "far & away"]
 LABELS = ["<script>alert(1)</script>", "random", "b" * 60]
@@ -478,7 +478,7 @@ def test_films_in_the_folder_are_in_the_page(tmp_path, monkeypatch):
     assert {"video", "img"} <= set(read.tags)
     assert "m/1 · a · episode 0" in page
     assert "img-src data:; media-src data:" in page
-    monkeypatch.setattr("stretto.evaluation.film_section.MOST_FILM_BYTES", 20)
+    monkeypatch.setattr("stretto.evaluation.report.film_section.MOST_FILM_BYTES", 20)
     Report.of(records, {}).save(tmp_path)
     read = Page((tmp_path / "report.html").read_text())
     assert len(read.values("src")) == 1

@@ -14,7 +14,7 @@ import pytest
 
 from stretto.errors import ResourceError, UsageError
 from stretto.evaluation.evaluate import evaluate
-from stretto.evaluation.report import Report
+from stretto.evaluation.report.report import Report
 from stretto.evaluation.runs import compare, rebuild
 
 GAME = """

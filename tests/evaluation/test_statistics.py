@@ -11,13 +11,13 @@ import pytest
 from scipy import stats
 
 from stretto.errors import UsageError
-from stretto.evaluation.averages import interquartile_mean
-from stretto.evaluation.bootstrap import RESAMPLES, Bootstrap
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
-from stretto.evaluation.scales import references_of
-from stretto.evaluation.score_interval import score_interval
-from stretto.evaluation.statistics import counted_rewards, summarize
-from stretto.evaluation.summary import Summary
+from stretto.evaluation.statistics.averages import interquartile_mean
+from stretto.evaluation.statistics.bootstrap import RESAMPLES, Bootstrap
+from stretto.evaluation.statistics.scales import references_of
+from stretto.evaluation.statistics.score_interval import score_interval
+from stretto.evaluation.statistics.summarize import counted_rewards, summarize
+from stretto.evaluation.statistics.summary import Summary
 from stretto.seeding import SeedTree
 
 BROKEN = EpisodeFailure("ValueError", "no", "a", "agent_0", 3, "Traceback", "stretto evaluate")

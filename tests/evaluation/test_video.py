@@ -15,10 +15,10 @@ import pytest
 
 from stretto.errors import UsageError
 from stretto.evaluation.evaluate import evaluate
-from stretto.evaluation.film_files import film_format, film_path, write_film
+from stretto.evaluation.films.film_files import film_format, film_path, write_film
+from stretto.evaluation.films.video import films, unfilmable
 from stretto.evaluation.plan import Plan, entries_of
-from stretto.evaluation.rendering import rgb
-from stretto.evaluation.video import films, unfilmable
+from stretto.evaluation.playing.rendering import rgb
 from stretto.missions.mission import Mission
 from stretto.missions.resolve import find_missions
 from stretto.policies.spec import PolicySpec
@@ -189,7 +189,7 @@ def test_what_can_be_filmed_is_filmed_beside_what_cannot(tmp_path):
 LATE = """
 import sys
 from pathlib import Path
-from stretto.evaluation import video
+from stretto.evaluation.films import video
 from stretto.missions.resolve import find_missions
 from stretto.evaluation.plan import Plan, entries_of
 from stretto.evaluation.records import EpisodeRecord

@@ -24,8 +24,8 @@ from stretto.core import SIMULTANEOUS
 from stretto.errors import ResourceError, UsageError
 from stretto.evaluation.evaluate import EvaluationInterrupted, evaluate
 from stretto.evaluation.plan import HANG_SECONDS, Plan, entries_of
-from stretto.evaluation.report import Report
-from stretto.evaluation.tracing import TRACE
+from stretto.evaluation.playing.tracing import TRACE
+from stretto.evaluation.report.report import Report
 from stretto.missions.mission import Mission
 from stretto.missions.resolve import find_missions
 from stretto.plain_records import record_from

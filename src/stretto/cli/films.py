@@ -8,10 +8,10 @@ from pathlib import Path
 from stretto.cli.results import prints_on_stderr
 from stretto.cli.text import say
 from stretto.errors import UsageError
-from stretto.evaluation.film_files import film_format
+from stretto.evaluation.films.film_files import film_format
+from stretto.evaluation.films.video import films, unfilmable
 from stretto.evaluation.plan import Plan
-from stretto.evaluation.report import Report
-from stretto.evaluation.video import films, unfilmable
+from stretto.evaluation.report.report import Report
 
 
 def tell_unfilmable(plan: Plan) -> dict[str, str]:

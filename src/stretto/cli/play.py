@@ -14,8 +14,8 @@ from stretto.cli import options
 from stretto.cli.text import MOST_LINES, filled, users_code
 from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
+from stretto.evaluation.films.video import Moment, watch_episode
 from stretto.evaluation.plan import Plan, entries_of
-from stretto.evaluation.video import Moment, watch_episode
 from stretto.missions.resolve import find_missions
 from stretto.policies.spec import parse_policy
 

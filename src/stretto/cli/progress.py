@@ -14,7 +14,7 @@ from rich.text import Text
 
 from stretto.cli.text import say
 from stretto.evaluation.progress import Pair, PairProgress, Progress, RunningTask
-from stretto.evaluation.wording import counted, short_number, shorten
+from stretto.evaluation.report.wording import counted, short_number, shorten
 
 _MOST_ROWS = 12
 _MOST_SCORES = 4

@@ -13,11 +13,11 @@ from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 
 from stretto.cli.options import Format
 from stretto.cli.text import WIDTH, filled, screen_width
-from stretto.evaluation.answer import answer_of
-from stretto.evaluation.failures import FailureGroup, group_failures
 from stretto.evaluation.records import EpisodeFailure
-from stretto.evaluation.report import Report
-from stretto.evaluation.wording import listed, shorten
+from stretto.evaluation.report.answer import answer_of
+from stretto.evaluation.report.failures import FailureGroup, group_failures
+from stretto.evaluation.report.report import Report
+from stretto.evaluation.report.wording import listed, shorten
 
 _LONGEST_NAME = 30
 _MOST_FAILURES = 3

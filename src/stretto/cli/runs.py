@@ -13,9 +13,9 @@ from stretto.cli.results import print_report
 from stretto.cli.text import say
 from stretto.errors import UsageError
 from stretto.evaluation.journal import PARTIAL
-from stretto.evaluation.report import EPISODES, PAGE, Report
+from stretto.evaluation.report.report import EPISODES, PAGE, Report
 from stretto.evaluation.runs import compare, rebuild
-from stretto.evaluation.summary import Failed
+from stretto.evaluation.statistics.summary import Failed
 from stretto.run_folder import PLAN, changes_told
 
 

@@ -16,16 +16,16 @@ from stretto.budget import CpuBudget, default_budget
 from stretto.core import SIMULTANEOUS
 from stretto.envs.tasks import Tasks, describe_tasks
 from stretto.errors import FewerWorkers, RunsHere, UsageError, user_stacklevel
-from stretto.evaluation.episode_worker import EpisodeWorkerFactory
 from stretto.evaluation.journal import Journal
 from stretto.evaluation.plan import HANG_SECONDS, Facts, Plan, PlaySettings, Task, entries_of
+from stretto.evaluation.playing.episode_worker import EpisodeWorkerFactory
+from stretto.evaluation.playing.scheduler import Scheduler
+from stretto.evaluation.playing.tracing import trace_path, traced
 from stretto.evaluation.progress import Progress
 from stretto.evaluation.records import EpisodeRecord
-from stretto.evaluation.report import Report
-from stretto.evaluation.scales import references_of
-from stretto.evaluation.scheduler import Scheduler
-from stretto.evaluation.summary import Failed
-from stretto.evaluation.tracing import trace_path, traced
+from stretto.evaluation.report.report import Report
+from stretto.evaluation.statistics.scales import references_of
+from stretto.evaluation.statistics.summary import Failed
 from stretto.identity import plain_settings
 from stretto.missions.resolve import find_missions
 from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, find_policies

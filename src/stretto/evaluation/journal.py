@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from stretto.evaluation.records import EpisodeRecord, read_records
-from stretto.evaluation.report import EPISODES, Report
+from stretto.evaluation.report.report import EPISODES, Report
 from stretto.run_folder import RunFolder, RunKind
 
 PARTIAL = "episodes.partial.jsonl"

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from stretto.evaluation.records import EpisodeRecord
-from stretto.evaluation.statistics import has_result, seconds_taken
+from stretto.evaluation.statistics.summarize import has_result, seconds_taken
 
 Pair = tuple[str, str]
 """A mission and a label."""

@@ -15,9 +15,9 @@ from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
 from stretto.evaluation.journal import EVALUATION, PARTIAL
 from stretto.evaluation.records import EpisodeRecord, read_records
-from stretto.evaluation.report import EPISODES, SUMMARY, Report
-from stretto.evaluation.scales import references_of
-from stretto.evaluation.summary import Failed
+from stretto.evaluation.report.report import EPISODES, SUMMARY, Report
+from stretto.evaluation.statistics.scales import references_of
+from stretto.evaluation.statistics.summary import Failed
 from stretto.identity import Record, differences
 from stretto.run_folder import IDENTITY, changes_told, locked, read_plan
 

@@ -10,8 +10,8 @@ from typing import Any
 from stretto.core import SIMULTANEOUS
 from stretto.envs.tasks import Tasks
 from stretto.evaluation.plan import Plan, PlaySettings, entries_of
-from stretto.evaluation.scheduler import Scheduler
-from stretto.evaluation.wording import counted
+from stretto.evaluation.playing.scheduler import Scheduler
+from stretto.evaluation.report.wording import counted
 from stretto.missions.resolve import find_missions
 from stretto.policies.spec import find_policies
 from stretto.workers.backends import PROCESS, SERIAL

@@ -13,8 +13,8 @@ import numpy as np
 
 from stretto.checkpoint import atomic_write
 from stretto.errors import UsageError
+from stretto.evaluation.playing.rendering import Picture
 from stretto.evaluation.records import EpisodeRecord, RecordKey, episode_file_name
-from stretto.evaluation.rendering import Picture
 
 FOLDER = "videos"
 FRAMES_PER_SECOND = 12

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stretto.evaluation.failures import FailureGroup
-from stretto.evaluation.page_elements import facts_list, text
-from stretto.evaluation.wording import counted
+from stretto.evaluation.report.failures import FailureGroup
+from stretto.evaluation.report.page_elements import facts_list, text
+from stretto.evaluation.report.wording import counted
 
 MOST_GROUPS = 50
 

@@ -14,12 +14,12 @@ import numpy as np
 from stretto.adapters.local import LocalWorlds
 from stretto.budget import NativeThreads
 from stretto.core import Action, AgentId
-from stretto.evaluation.episode_worker import EpisodeWorkerFactory
-from stretto.evaluation.film_files import film_format, film_path, write_film
+from stretto.evaluation.films.film_files import film_format, film_path, write_film
 from stretto.evaluation.plan import Facts, Plan, PlaySettings
+from stretto.evaluation.playing.episode_worker import EpisodeWorkerFactory
+from stretto.evaluation.playing.rendering import RGB, make_visible, rgb, visible_worlds
+from stretto.evaluation.playing.scheduler import Scheduler
 from stretto.evaluation.records import EpisodeRecord, RecordKey
-from stretto.evaluation.rendering import RGB, make_visible, rgb, visible_worlds
-from stretto.evaluation.scheduler import Scheduler
 from stretto.policies.runners import InPlace
 from stretto.rollout import rollout
 from stretto.seeding import LATE_IMPORT, GlobalDraws

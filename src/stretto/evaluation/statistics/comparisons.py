@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from stretto.evaluation.averages import mean
-from stretto.evaluation.bootstrap import Bootstrap, Interval
-from stretto.evaluation.score_interval import score_interval, share_of_wins
-from stretto.evaluation.summary import Comparison
+from stretto.evaluation.statistics.averages import mean
+from stretto.evaluation.statistics.bootstrap import Bootstrap, Interval
+from stretto.evaluation.statistics.score_interval import score_interval, share_of_wins
+from stretto.evaluation.statistics.summary import Comparison
 
 RewardsByName = Mapping[str, Mapping[str, Mapping[int, float]]]
 """By policy (or label), mission and episode."""

@@ -9,19 +9,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from stretto.evaluation.answer import Answer, answer_of
-from stretto.evaluation.failure_section import failure_section
-from stretto.evaluation.failures import FailureGroup, group_failures
-from stretto.evaluation.film_section import film_section
-from stretto.evaluation.identity_section import identity_section
-from stretto.evaluation.page_elements import facts_list, table, text
-from stretto.evaluation.plots import Axis, Row, estimate, plot, strip, versus
 from stretto.evaluation.records import RecordKey
-from stretto.evaluation.report import Report
-from stretto.evaluation.statistics import counted_rewards, seconds_taken
-from stretto.evaluation.summary import Summary
-from stretto.evaluation.text_table import pooled_rows
-from stretto.evaluation.wording import (
+from stretto.evaluation.report.answer import Answer, answer_of
+from stretto.evaluation.report.failure_section import failure_section
+from stretto.evaluation.report.failures import FailureGroup, group_failures
+from stretto.evaluation.report.film_section import film_section
+from stretto.evaluation.report.identity_section import identity_section
+from stretto.evaluation.report.page_elements import facts_list, table, text
+from stretto.evaluation.report.plots import Axis, Row, estimate, plot, strip, versus
+from stretto.evaluation.report.report import Report
+from stretto.evaluation.report.text_table import pooled_rows
+from stretto.evaluation.report.wording import (
     counted,
     interval_text,
     listed,
@@ -30,6 +28,8 @@ from stretto.evaluation.wording import (
     short_number,
     shorten,
 )
+from stretto.evaluation.statistics.summarize import counted_rewards, seconds_taken
+from stretto.evaluation.statistics.summary import Summary
 from stretto.run_folder import CHANGES, IDENTITY
 
 _LONGEST_HEAD = 40
@@ -38,7 +38,7 @@ _REWARD = "reward of an agent in an episode"
 
 # The colours of policies lie 23 or more apart in CIELAB, for all eyes and for each kind of colour blindness, and have a
 # contrast of 4.5 to 1 with what is behind them. Beyond six they repeat: a name always stands beside its colour.
-_STYLE = files("stretto.evaluation").joinpath("report.css").read_text("utf-8")
+_STYLE = files("stretto.evaluation.report").joinpath("report.css").read_text("utf-8")
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:"
 

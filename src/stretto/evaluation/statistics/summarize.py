@@ -17,13 +17,13 @@ from dataclasses import replace
 from typing import get_args
 
 from stretto.errors import UsageError
-from stretto.evaluation.averages import interquartile_mean, mean
-from stretto.evaluation.bootstrap import RESAMPLES, Bootstrap
-from stretto.evaluation.comparisons import compare_all, with_intervals
-from stretto.evaluation.mixes import summarize_mix
 from stretto.evaluation.records import EpisodeRecord, RecordKey
-from stretto.evaluation.scales import References, normalized, scales_of
-from stretto.evaluation.summary import Failed, LabelSummary, Summary
+from stretto.evaluation.statistics.averages import interquartile_mean, mean
+from stretto.evaluation.statistics.bootstrap import RESAMPLES, Bootstrap
+from stretto.evaluation.statistics.comparisons import compare_all, with_intervals
+from stretto.evaluation.statistics.mixes import summarize_mix
+from stretto.evaluation.statistics.scales import References, normalized, scales_of
+from stretto.evaluation.statistics.summary import Failed, LabelSummary, Summary
 from stretto.seeding import SeedTree
 
 LARGEST = 1e150  # numbers beyond are no results: their sums and differences need not be finite

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import Self
 
 from stretto.errors import Place, UsageError, WorkerDied, WorldHung
-from stretto.evaluation.episode_worker import (
+from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task
+from stretto.evaluation.playing.episode_worker import (
     LOADING_SECONDS,
     MARGIN_SECONDS,
     EpisodeWorkerFactory,
@@ -18,13 +19,12 @@ from stretto.evaluation.episode_worker import (
     PlayTask,
     Ready,
 )
-from stretto.evaluation.episodes import Played, failure_of, how_lost
-from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task
+from stretto.evaluation.playing.episodes import Played, failure_of, how_lost
+from stretto.evaluation.playing.reproduce import reproduce
+from stretto.evaluation.playing.task_queue import TaskQueue
 from stretto.evaluation.progress import RunningTask
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord, split_statistics
-from stretto.evaluation.reproduce import reproduce
-from stretto.evaluation.statistics import LARGEST
-from stretto.evaluation.task_queue import TaskQueue
+from stretto.evaluation.statistics.summarize import LARGEST
 from stretto.workers.base import Backend
 from stretto.workers.requests import Request
 from stretto.workers.supervisor import Supervisor

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from stretto.evaluation.playing.tracebacks import last_place
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
-from stretto.evaluation.statistics import has_result
-from stretto.evaluation.tracebacks import last_place
-from stretto.evaluation.wording import numbers_text
+from stretto.evaluation.report.wording import numbers_text
+from stretto.evaluation.statistics.summarize import has_result
 
 
 @dataclass(frozen=True, slots=True)

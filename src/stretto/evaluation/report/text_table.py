@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from stretto.evaluation.summary import LabelSummary, PolicySummary, Summary
-from stretto.evaluation.wording import (
+from stretto.evaluation.report.wording import (
     interval_text,
     rating_text,
     score_interval_text,
@@ -14,6 +13,7 @@ from stretto.evaluation.wording import (
     short_number,
     shorten,
 )
+from stretto.evaluation.statistics.summary import LabelSummary, PolicySummary, Summary
 
 Row = LabelSummary | PolicySummary
 

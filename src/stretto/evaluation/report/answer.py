@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stretto.evaluation.summary import Comparison, LabelSummary, PolicySummary, Summary
-from stretto.evaluation.wording import counted, interval_text, listed, rating_text, short_number, shorten
+from stretto.evaluation.report.wording import counted, interval_text, listed, rating_text, short_number, shorten
+from stretto.evaluation.statistics.summary import Comparison, LabelSummary, PolicySummary, Summary
 
 LEAST_EPISODES = 6
 """Who wins five times of five may well be the worse one: that is seen once in sixteen times by chance."""

@@ -6,9 +6,9 @@ import base64
 from collections.abc import Mapping
 from pathlib import Path
 
-from stretto.evaluation.film_files import MIME_TYPES
-from stretto.evaluation.page_elements import text
+from stretto.evaluation.films.film_files import MIME_TYPES
 from stretto.evaluation.records import RecordKey
+from stretto.evaluation.report.page_elements import text
 
 MOST_FILM_BYTES = 64 * 1024 * 1024
 """Of the films in a page, all together; what is beyond is linked."""

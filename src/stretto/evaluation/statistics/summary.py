@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from stretto.evaluation.bootstrap import Interval
-from stretto.evaluation.scales import References, Scale
+from stretto.evaluation.statistics.bootstrap import Interval
+from stretto.evaluation.statistics.scales import References, Scale
 
 Failed = Literal["exclude", "worst"]
 

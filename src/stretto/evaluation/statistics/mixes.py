@@ -6,12 +6,12 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from stretto.evaluation.averages import interquartile_mean, mean
-from stretto.evaluation.bootstrap import Bootstrap, Interval
-from stretto.evaluation.comparisons import compare_all, with_intervals
-from stretto.evaluation.ratings import Rating, rate
 from stretto.evaluation.records import EpisodeRecord
-from stretto.evaluation.summary import Comparison, PolicySummary
+from stretto.evaluation.statistics.averages import interquartile_mean, mean
+from stretto.evaluation.statistics.bootstrap import Bootstrap, Interval
+from stretto.evaluation.statistics.comparisons import compare_all, with_intervals
+from stretto.evaluation.statistics.ratings import Rating, rate
+from stretto.evaluation.statistics.summary import Comparison, PolicySummary
 
 Episode = Mapping[str, float]
 """By policy, the mean reward of the agents that followed it."""

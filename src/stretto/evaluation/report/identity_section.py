@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from stretto.evaluation.page_elements import table, text
+from stretto.evaluation.report.page_elements import table, text
 from stretto.run_folder import IDENTITY, changes_told
 
 

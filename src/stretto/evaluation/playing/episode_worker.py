@@ -18,11 +18,11 @@ from stretto.adapters.local import LocalWorlds
 from stretto.budget import CpuBudget, NativeThreads, set_default_budget
 from stretto.core import AgentWorld
 from stretto.errors import Place, PolicyFailed
-from stretto.evaluation.episodes import Played, failure_of, play_to_end
 from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task, batch_rows
+from stretto.evaluation.playing.episodes import Played, failure_of, play_to_end
+from stretto.evaluation.playing.rendering import why_unseen
+from stretto.evaluation.playing.tracing import TracedService, traced_runner, traced_world
 from stretto.evaluation.records import episode_file_name
-from stretto.evaluation.rendering import why_unseen
-from stretto.evaluation.tracing import TracedService, traced_runner, traced_world
 from stretto.policies.actors import PolicyPlan
 from stretto.policies.runners import InPlace, Runner
 from stretto.policies.spec import PolicySpec

@@ -16,12 +16,12 @@ import numpy as np
 
 from stretto.checkpoint import atomic_write_all
 from stretto.errors import UsageError
-from stretto.evaluation.film_files import saved_films
+from stretto.evaluation.films.film_files import saved_films
 from stretto.evaluation.records import EpisodeRecord, RecordKey, read_records
-from stretto.evaluation.scales import References
-from stretto.evaluation.statistics import summarize
-from stretto.evaluation.summary import Failed, Summary
-from stretto.evaluation.text_table import headings, lines, text_table
+from stretto.evaluation.report.text_table import headings, lines, text_table
+from stretto.evaluation.statistics.scales import References
+from stretto.evaluation.statistics.summarize import summarize
+from stretto.evaluation.statistics.summary import Failed, Summary
 
 EPISODES, SUMMARY, TABLE, PAGE = "episodes.jsonl", "summary.json", "episodes.csv", "report.html"
 _GROUPS = ("rewards", "policies", "overdue", "statistics", "agent_statistics", "timing")
@@ -130,13 +130,13 @@ class Report:
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: the answer and the table."""
-        from stretto.evaluation.html import render_fragment  # which is built on this module
+        from stretto.evaluation.report.html import render_fragment  # which is built on this module
 
         return render_fragment(self)
 
     def to_html(self, films: Mapping[RecordKey, Path] | None = None) -> str:
         """Return what `report.html` holds: a page that needs no other file, with films of episodes, if there are any."""
-        from stretto.evaluation.html import render_html  # which is built on this module
+        from stretto.evaluation.report.html import render_html  # which is built on this module
 
         return render_html(self, films)
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from stretto.core import AgentId, AgentWorlds, Outcome, WorldStatistics
 from stretto.errors import PolicyFailed, PolicyLost, StrettoError, WorkerDied, WorldFailed, WorldHung, users_traceback
+from stretto.evaluation.playing.tracebacks import last_place, without_addresses
 from stretto.evaluation.records import EpisodeFailure
-from stretto.evaluation.tracebacks import last_place, without_addresses
 from stretto.rollout import Fault, SlotStep
 
 __calls_user_code__ = True

@@ -1,0 +1,1 @@
+"""Films of episodes, and the files that they are kept in."""

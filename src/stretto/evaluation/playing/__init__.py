@@ -1,0 +1,1 @@
+"""Playing: the episodes of a plan on workers, tried again where one dies, and told where they fail."""

@@ -1,0 +1,1 @@
+"""Numbers: what the episodes of an evaluation say, with intervals."""
