@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -29,7 +30,7 @@ _MOST_CHANGES = 3  # that a sentence names
 
 @dataclass(frozen=True, slots=True)
 class RunKind:
-    """What a kind of run is called: `an` evaluation of `units`, which `command` plays; `more` asks for more units.
+    """What a kind of run is called, what it consists of (its `units`), and which command goes on with it.
 
     A plan has the number of units under their name; it is the one thing in which a run that goes on may ask for more.
     """
@@ -38,7 +39,6 @@ class RunKind:
     a_noun: str
     units: str
     command: str
-    more: str
 
 
 class RunFolder:
@@ -69,6 +69,8 @@ class RunFolder:
         try:
             self._made = not self.path.exists()
             self.path.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             self._lock = locked(self.path)
             yield
         except OSError as error:
@@ -81,13 +83,8 @@ class RunFolder:
             self.close()
             raise
 
-    def check_new(self, *, finished: bool, begun: bool) -> None:
-        """Refuse a folder that holds a run already: a `finished` one, or one that was `begun`."""
-        if finished:
-            raise UsageError(
-                f"{self.path} holds a finished {self.kind.noun}, which would be overwritten; choose another folder, or "
-                f"{self.kind.more.format(folder=self.path)}"
-            )
+    def check_new(self, *, begun: bool) -> None:
+        """Refuse a folder that holds a run already: it has a plan, or something else shows that one was `begun`."""
         if begun or (self.path / PLAN).exists():
             raise UsageError(
                 f"{self.path} holds {self.kind.a_noun} that was begun; choose another folder, or go on with --resume "

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from stretto.adapters.agents import as_agents
 from stretto.adapters.trial_views import TaskForm, TrialView
 from stretto.budget import CpuBudget, default_budget
-from stretto.collection.collector import Collector, Queue, Trials
+from stretto.collection.collector import Queue, Trials
+from stretto.collection.description import TrialSettings, describe_collection
 from stretto.collection.experience import Rollout
+from stretto.collection.files import check_writable
 from stretto.collection.look import plans_for
 from stretto.collection.making import TrialMaker, world_maker
 from stretto.collection.reuse import carries_over
+from stretto.collection.rollout_folder import RolloutFolder
 from stretto.collection.rollouts import Rollouts
+from stretto.collection.stage import BlockStage
 from stretto.collection.tasks import ShownTasks, TaskSource, task_source
 from stretto.collection.worker_stage import TrialPlayer, WorkerStage, describe
 from stretto.collection.worlds import BlockWorlds, ReadyFirstWorlds
@@ -62,6 +68,10 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
     fresh_worlds: bool = False,
     num_envs: int | None = None,
     budget: CpuBudget | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    accept_changes: bool = False,
+    on_begin: Callable[[], None] = lambda: None,
     on_rollout: Callable[[Rollout], None] = lambda _: None,
     **make_options: Any,
 ) -> Rollouts:
@@ -95,8 +105,17 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
         fresh_worlds: make a world for every rollout, for worlds that carry something from one episode into the next.
         num_envs: how many environments are played at once.
         budget: the cores to draw on.
-        on_rollout: hears of every rollout, in the order in which they end.
+        out: a folder for the rollouts, as they come, for which there need not be memory: those that are returned are read
+            when they are looked at.
+        resume: go on with what was begun in that folder, or, with a larger `num_rollouts`, with what is finished there. It
+            is refused if anything is asked for otherwise, or if code, weights or versions have changed since.
+        accept_changes: go on all the same if code, weights or versions have changed; the plan in the folder says so.
+        on_begin: is called when the first rollout has ended and is about to be kept in the folder.
+        on_rollout: hears of every rollout, in the order in which they end, those that were in the folder first.
         make_options: as of `make_vec`: `backend`, `workers`, `isolate`, `env_kwargs`, `wrappers` and so on.
+
+    Raises:
+        CollectionInterrupted: at Ctrl-C, with the rollouts that were finished.
     """
     if num_rollouts < 1 or episodes_per_task < 1 or act_rows < 1:
         raise UsageError(
@@ -105,43 +124,114 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
         )
     if wait not in WAYS_TO_WAIT:
         raise UsageError(f"wait must be one of {', '.join(WAYS_TO_WAIT)}, got {wait!r}")
-    source = task_source(tasks)
-    trials = Trials(seed, source, episodes_per_task)
-    choosing = _Choosing(policy, seed, act_rows, strategy)
+    if resume and out is None:
+        raise UsageError("resume=True goes on with a collection in a folder, got none; pass the folder as out")
+    views = {"boundaries": boundaries, "rewards": rewards, "oracle": oracle}
+    settings = TrialSettings(seed, episodes_per_task, max_steps, turns, act_rows, fresh_worlds, **views)
+    choosing, source = _Choosing(policy, seed, act_rows, strategy), task_source(tasks)
     if isinstance(world, (VectorEnv, MultiAgentVectorEnv)):
-        given = {**make_options, "max_steps": max_steps, "fresh_worlds": fresh_worlds or None}
-        given |= {"boundaries": boundaries or None, "rewards": rewards or None, "oracle": oracle or None}
+        given = {**make_options, "max_steps": max_steps, "out": out, "fresh_worlds": fresh_worlds or None}
+        given |= {name: value or None for name, value in views.items()}
         if names := ", ".join(name for name, value in given.items() if value is not None):
             raise UsageError(
                 f"a vector environment is used as it is, got {names} beside it; pass its world in place of it"
             )
-        found = _in_blocks(world, choosing, wait, num_rollouts, trials)
-        return _kept(found, on_rollout)
-    make = TrialMaker(world_maker(world, turns, max_steps, make_options), partial(as_agents, turns=turns))
+        queue = Queue(num_rollouts, Trials(seed, source, episodes_per_task))
+        return _gathered(_in_blocks(world, choosing, wait, queue), on_rollout)
+    with ExitStack() as stack:
+        folder = None
+        if out is not None:
+            plan = {"rollouts": num_rollouts, **describe_collection(world, policy, tasks, settings, make_options)}
+            going_on: dict[str, Any] = {"resume": resume, "accept_changes": accept_changes, "on_begin": on_begin}
+            folder = stack.enter_context(RolloutFolder(Path(out), plan, **going_on))
+        make, trials = _worlds_and_trials(world, source, settings, make_options, check_reuse=check_reuse)
+        make_options["turns"] = turns
+        done = frozenset[int]()
+        if folder is not None:
+            check_writable(describe(make, turns), make.task if make.has_tasks else None)
+            done = _earlier(folder, trials, on_rollout)
+        queue = Queue(num_rollouts, trials, done)
+        found = _played(make, choosing, queue, wait, num_envs, budget or default_budget(), make_options)
+        return _gathered(found, on_rollout, folder)
+
+
+class CollectionInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a collection; `rollouts` are those that were finished."""
+
+    def __init__(self, rollouts: Rollouts) -> None:
+        super().__init__()
+        self.rollouts = rollouts
+
+
+def _gathered(
+    found: Generator[Rollout], on_rollout: Callable[[Rollout], None], folder: RolloutFolder | None = None
+) -> Rollouts:
+    """Return all that is found: in memory, or, where there is a folder, to be read from there."""
+    kept: list[Rollout] = []
+    keep = kept.append if folder is None else folder.add
+    interrupted = False
+    try:
+        with closing(found):
+            for rollout in found:
+                keep(rollout)
+                on_rollout(rollout)
+    except KeyboardInterrupt:
+        interrupted = True
+    if folder is not None:
+        folder.write()
+    rollouts = Rollouts(kept if folder is None else folder.rollouts())
+    if interrupted:
+        raise CollectionInterrupted(rollouts)
+    return rollouts
+
+
+def _earlier(folder: RolloutFolder, trials: Trials, on_rollout: Callable[[Rollout], None]) -> frozenset[int]:
+    """Take note of the rollouts that a folder has, and return their indices."""
+    for rollout in folder.earlier():
+        trials.add(rollout)
+        on_rollout(rollout)
+    return folder.done
+
+
+def _worlds_and_trials(
+    world: Any, source: TaskSource | None, settings: TrialSettings, options: dict[str, Any], *, check_reuse: bool
+) -> tuple[TrialMaker, Trials]:
+    """Return what makes worlds, and the trials that are played in them; takes what worlds need out of `options`."""
+    trials = Trials(settings.seed, source, settings.episodes_per_task)
+    made = world_maker(world, settings.turns, settings.max_steps, options)
+    make = TrialMaker(made, partial(as_agents, turns=settings.turns))
     if source is not None:
         make = replace(make, has_tasks=True, task=trials.trial(0).task)
-    if check_reuse and not fresh_worlds:
+    if check_reuse and not settings.fresh_worlds:
         _say_what_carries_over(make, trials)
-    if fresh_worlds or boundaries or rewards or oracle:
-        source, view = _shown(source, make.task, TrialView(boundaries, rewards), oracle)
-        make = replace(make, fresh=fresh_worlds, view=view)
-        trials = Trials(seed, source, episodes_per_task, numbered=True)
-    budget = budget or default_budget()
+    if settings.fresh_worlds or settings.boundaries or settings.rewards or settings.oracle:
+        seen = TrialView(settings.boundaries, settings.rewards)
+        source, view = _shown(source, make.task, seen, settings.oracle)
+        make = replace(make, fresh=settings.fresh_worlds, view=view)
+        trials = Trials(settings.seed, source, settings.episodes_per_task, numbered=True)
+    return make, trials
+
+
+def _played(
+    make: TrialMaker,
+    choosing: _Choosing,
+    queue: Queue,
+    wait: str,
+    num_envs: int | None,
+    budget: CpuBudget,
+    options: Mapping[str, Any],
+) -> Generator[Rollout]:
+    """Play a queue of trials, in one of the ways to wait."""
+    if not len(queue):
+        return
     if wait in ("auto", "whole"):
-        player = choosing.player(make, turns, make_options)
+        player = choosing.player(make, options)
         if wait == "whole" or not player.batches:
-            return _kept(_whole(player, num_rollouts, trials, budget, make_options), on_rollout)
-    count = min(num_rollouts, MOST_ENVS) if num_envs is None else num_envs
-    with make_vec(make, count, turns=turns, copy=False, budget=budget, **make_options) as envs:
-        return _kept(_in_blocks(envs, choosing, wait, num_rollouts, trials), on_rollout)
-
-
-def _kept(rollouts: Iterator[Rollout], on_rollout: Callable[[Rollout], None]) -> Rollouts:
-    found = []
-    for rollout in rollouts:
-        found.append(rollout)
-        on_rollout(rollout)
-    return Rollouts(found)
+            yield from _whole(player, queue, budget, options)
+            return
+    count = min(len(queue), MOST_ENVS) if num_envs is None else num_envs
+    with make_vec(make, count, copy=False, budget=budget, **options) as envs:
+        yield from _in_blocks(envs, choosing, wait, queue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,29 +248,27 @@ class _Choosing:
         specs, followed = policies_of(self.policy, world)
         return plans_for(specs, world, self.act_rows, self.seed), followed
 
-    def player(self, make: Callable[[], Any], turns: str, options: Mapping[str, Any]) -> TrialPlayer:
+    def player(self, make: TrialMaker, options: Mapping[str, Any]) -> TrialPlayer:
         """Return what plays whole trials."""
-        world = describe(make, turns)
+        world = describe(make, options["turns"])
         rngs = {name: options[name] for name in ("global_rng", "checks") if name in options}
-        return TrialPlayer(make, *self.plans(world), world=world, turns=turns, **rngs)
+        return TrialPlayer(make, *self.plans(world), world=world, turns=options["turns"], **rngs)
 
 
 def _in_blocks(
-    envs: VectorEnv | MultiAgentVectorEnv, choosing: _Choosing, wait: str, count: int, trials: Trials
-) -> Iterator[Rollout]:
+    envs: VectorEnv | MultiAgentVectorEnv, choosing: _Choosing, wait: str, queue: Queue
+) -> Generator[Rollout]:
     """Play trials in all slots of a vector environment at once, with policies in the caller."""
     worlds = ReadyFirstWorlds(envs) if wait == "ready-first" else BlockWorlds(envs)
     plans, followed = choosing.plans(worlds.spec)
     runner = make_runner(plans, worlds.spec, [choosing.strategy] * len(plans), 1)
     try:
-        yield from Collector(worlds, runner, followed).rollouts(count, trials)
+        yield from queue.play(BlockStage(worlds, runner, followed))
     finally:
         runner.close()
 
 
-def _whole(
-    player: TrialPlayer, count: int, trials: Trials, budget: CpuBudget, options: Mapping[str, Any]
-) -> Iterator[Rollout]:
+def _whole(player: TrialPlayer, queue: Queue, budget: CpuBudget, options: Mapping[str, Any]) -> Generator[Rollout]:
     """Play whole trials: in the caller first, and in workers where that takes so long that they pay."""
     backend, workers, isolate = options.get("backend", "auto"), options.get("workers"), options.get("isolate", False)
     workers = workers or (1 if backend == "serial" else budget.free)
@@ -188,7 +276,7 @@ def _whole(
     if in_place and workers > 1 and (reason := unsendable(player)) is not None:
         warnings.warn(RunsHere(f"rollouts are played in this process alone: {reason}"), stacklevel=user_stacklevel())
         workers = 1
-    queue, began, played = Queue(count, trials), time.perf_counter(), 0
+    began, played = time.perf_counter(), 0
 
     def here() -> bool:
         seconds = time.perf_counter() - began

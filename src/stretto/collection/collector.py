@@ -58,7 +58,7 @@ class RolloutStage(Protocol):
 
 
 class Queue:
-    """The trials that are still to be played, in the order of their indices."""
+    """The trials 0 to `count` - 1 that are still to be played (those that are `done` are not), in this order."""
 
     def __init__(self, count: int, trials: Trials, done: Container[int] = ()) -> None:
         self.trials = trials
@@ -71,6 +71,7 @@ class Queue:
     def next(self, slot: int) -> Trial | None:
         """Return the next trial, unless its task depends on rollouts that are not complete; `None` if there is none."""
         if self._indices and self.trials.ready(self._indices[-1]):
+            self._begun.pop(slot, None)  # what its tasks raise is not about the trial before
             self._begun[slot] = self.trials.trial(self._indices.pop())
             return self._begun[slot]
         return None
@@ -98,9 +99,9 @@ class Collector:
     def __init__(self, worlds: BlockWorlds, runner: Runner, policies: Mapping[AgentId, int]) -> None:
         self.worlds, self.runner, self._policies = worlds, runner, policies
 
-    def rollouts(self, count: int, trials: Trials, done: Container[int] = ()) -> Iterator[Rollout]:
-        """Play trials 0 to `count` - 1, without those that are `done`; yield their rollouts as they end."""
-        return Queue(count, trials, done).play(BlockStage(self.worlds, self.runner, self._policies))
+    def rollouts(self, count: int, trials: Trials) -> Iterator[Rollout]:
+        """Play trials 0 to `count` - 1; yield their rollouts as they end."""
+        return Queue(count, trials).play(BlockStage(self.worlds, self.runner, self._policies))
 
     def segments(self, horizon: int, trials: Trials) -> Iterator[Segment]:
         """Play for ever; yield `horizon` rows of every slot at a time. Each slot has a sequence of trials of its own."""

@@ -11,15 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from stretto.checkpoint import Content, read_folder, read_safetensors, safetensors, write_folder
+from stretto.checkpoint import MANIFEST, Content, read_folder, read_safetensors, safetensors, write_folder
 from stretto.collection.experience import COLUMNS, Experience, Rollout
+from stretto.core import WorldSpec
 from stretto.errors import DamagedCheckpoint, UsageError
-from stretto.spaces import Array
+from stretto.run_folder import PLAN
+from stretto.spaces import Array, SpaceLayout
 
 FORMATS = ("safetensors", "npz")
 
-PART_ROWS = 100_000
-"""How many rows a part has at most, unless a single rollout has more."""
+PART_ROWS, PART_BYTES = 100_000, 1 << 26
+"""How large a part becomes at most, unless a single rollout is larger."""
+
+_PARTS_IN_MEMORY = 4
 
 _ABOUT = "rollouts.json"
 
@@ -27,20 +31,40 @@ _ABOUT = "rollouts.json"
 def save_rollouts(rollouts: Sequence[Rollout], folder: str | os.PathLike[str], form: str = "safetensors") -> None:
     """Write rollouts into a folder, in place of what such a call wrote there before."""
     folder = Path(folder)
-    before = _parts(folder)
-    first = 1 + max((int(part.name) for part in before), default=-1)
-    for number, some in enumerate(_portions(rollouts), first):
+    if (folder / PLAN).exists():
+        raise UsageError(f"{folder} holds a collection, whose rollouts are there already; save into another folder")
+    before = all_parts(folder)
+    for number, some in enumerate(_portions(rollouts), next_number(folder)):
         write_part(folder, number, some, form)
     for part in before:
-        _remove(part)
+        remove_part(part)
+
+
+def part_rows(rollout: Rollout) -> int:
+    """Return how many rows a part has at most, if all rollouts are like this one."""
+    size = 0
+
+    def add(array: Array) -> Array:
+        nonlocal size
+        size += array.nbytes
+        return array
+
+    for kind in rollout.kinds:
+        kind.map(add)
+    return max(1, min(PART_ROWS, PART_BYTES * count_rows(rollout) // max(1, size)))
+
+
+def count_rows(rollout: Rollout) -> int:
+    """Return how many rows a rollout has, with those of last observations."""
+    return rollout.ends[-1] + 1
 
 
 def _portions(rollouts: Sequence[Rollout]) -> Iterator[list[Rollout]]:
     some: list[Rollout] = []
     rows = 0
     for rollout in rollouts:
-        count = rollout.ends[-1] + 1
-        if some and rows + count > PART_ROWS:
+        count = count_rows(rollout)
+        if some and rows + count > part_rows(some[0]):
             yield some
             some, rows = [], 0
         some.append(rollout)
@@ -87,10 +111,7 @@ def _apart(values: Sequence[Any], name: str, arrays: dict[str, Any]) -> Any:
     first = values[0]
     if isinstance(first, np.ndarray):
         if first.dtype.hasobject:
-            raise UsageError(
-                f"rollouts are written as numbers, got values without a fixed size in {name.partition('/')[2]}; "
-                f"leave such parts out of the observation"
-            )
+            raise _unwritable(name.partition("/")[2])
         arrays[name] = list(values)
         return name
     keys: Sequence[Any] = list(first) if isinstance(first, Mapping) else range(len(first))
@@ -107,14 +128,20 @@ def read_rollouts(folder: str | os.PathLike[str]) -> list[Rollout]:
     return [rollout for part in parts for rollout in read_part(part)]
 
 
-def _parts(folder: Path) -> list[Path]:
+def all_parts(folder: Path) -> list[Path]:
+    """Return the parts in a folder, also those of which only some was written."""
     found = folder.iterdir() if folder.is_dir() else ()
     return sorted(path for path in found if path.name.isdigit() and path.is_dir())
 
 
 def complete_parts(folder: Path) -> list[Path]:
     """Return the parts that were written to the end."""
-    return [part for part in _parts(folder) if (part / "manifest.json").is_file()]
+    return [part for part in all_parts(folder) if (part / MANIFEST).is_file()]
+
+
+def next_number(folder: Path) -> int:
+    """Return the number of the next part of a folder."""
+    return 1 + max((int(part.name) for part in all_parts(folder)), default=-1)
 
 
 def read_part(part: Path) -> list[Rollout]:
@@ -146,10 +173,56 @@ def _together(structure: Any, arrays: Mapping[str, Array], rows: slice) -> Any:
     return tuple(_together(part, arrays, rows) for _, part in structure["tuple"])
 
 
-def _remove(part: Path) -> None:
+def remove_part(part: Path) -> None:
+    """Remove a part; whoever is killed meanwhile leaves nothing that counts."""
     for path in [*part.glob("*.json"), *part.iterdir()]:  # the manifest first: then it does not count any more
         path.unlink(missing_ok=True)
     part.rmdir()
+
+
+class StoredRollouts(Sequence[Rollout]):
+    """Rollouts that lie in parts, by their indices. Each is read when it is looked at; a few parts are kept in memory.
+
+    `places` has the part of each index, and its number there.
+    """
+
+    def __init__(self, places: Mapping[int, tuple[Path, int]]) -> None:
+        self._places = [place for _, place in sorted(places.items())]
+        self._read: dict[Path, list[Rollout]] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        part, number = self._places[index]
+        found = self._read.pop(part, None) or read_part(part)
+        self._read[part] = found  # the last one is the one that was used last
+        if len(self._read) > _PARTS_IN_MEMORY:
+            del self._read[next(iter(self._read))]
+        return found[number]
+
+
+# --- what can be written --------------------------------------------------------------------------------------
+
+
+def check_writable(world: WorldSpec, task: Any) -> None:
+    """Refuse a world whose observations or actions, or a task that cannot be written exactly."""
+    encoded(task)
+    for agent in world.agents:
+        for what, space in (("observation", world.observation_spaces[agent]), ("action", world.action_spaces[agent])):
+            layout = SpaceLayout(space)
+            if layout.loose:
+                raise _unwritable(f"the {what} of {agent}")
+            arrays = [np.zeros(shape, dtype) for shape, dtype in layout.shapes(0)]
+            safetensors({f"{what} of {agent} {i}": array for i, array in enumerate(arrays)})
+
+
+def _unwritable(what: str) -> UsageError:
+    return UsageError(
+        f"rollouts are written as numbers, got values without a fixed size in {what}; leave such parts out of it"
+    )
 
 
 # --- tasks ----------------------------------------------------------------------------------------------------

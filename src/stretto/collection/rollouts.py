@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stretto.collection.experience import Rollout
-from stretto.collection.files import read_rollouts, save_rollouts
+from stretto.collection.files import StoredRollouts, read_rollouts, save_rollouts
 from stretto.spaces import Array
 
 
@@ -18,7 +18,8 @@ class Rollouts(Sequence[Rollout]):
     """Rollouts in the order of their indices."""
 
     def __init__(self, rollouts: Sequence[Rollout]) -> None:
-        self._rollouts = sorted(rollouts, key=lambda one: one.index)
+        stored = isinstance(rollouts, StoredRollouts)  # in order, and not to be read before somebody looks
+        self._rollouts = rollouts if stored else sorted(rollouts, key=lambda one: one.index)
 
     def __len__(self) -> int:
         return len(self._rollouts)

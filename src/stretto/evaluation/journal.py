@@ -9,15 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
+from stretto.errors import UsageError
 from stretto.evaluation.records import EpisodeRecord, read_records
 from stretto.evaluation.report.report import EPISODES, Report
 from stretto.run_folder import RunFolder, RunKind
 
 PARTIAL = "episodes.partial.jsonl"
 
-EVALUATION = RunKind(
-    "evaluation", "an evaluation", "episodes", "eval", "play more episodes of it with --resume {folder} -e NUMBER"
-)
+EVALUATION = RunKind("evaluation", "an evaluation", "episodes", "eval")
 
 
 class Journal:
@@ -51,9 +50,13 @@ class Journal:
                 self._run.check_same()
                 self.records = read_records(self.folder / EPISODES if self.finished else partial, whole=self.finished)
                 self._run.take_changes(len(self.records), accepted=accept_changes)
+            elif self.finished:
+                raise UsageError(
+                    f"{folder} holds a finished evaluation, which would be overwritten; choose another folder, or play more "
+                    f"episodes of it with --resume {folder} -e NUMBER"
+                )
             else:
-                begun = partial.exists() and partial.stat().st_size > 0
-                self._run.check_new(finished=self.finished, begun=begun)
+                self._run.check_new(begun=partial.exists() and partial.stat().st_size > 0)
 
     @property
     def plan(self) -> dict[str, Any]:

@@ -1,0 +1,164 @@
+"""RolloutFolder: rollouts kept on disk as they come, so that a killed collection can go on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from stretto.collection.experience import Rollout
+from stretto.collection.files import (
+    StoredRollouts,
+    all_parts,
+    complete_parts,
+    count_rows,
+    encoded,
+    next_number,
+    part_rows,
+    read_part,
+    remove_part,
+    write_part,
+)
+from stretto.errors import StrettoError
+from stretto.run_folder import RunFolder, RunKind
+
+COLLECTION = RunKind("collection", "a collection", "rollouts", "collect")
+
+PART_SECONDS = 10.0
+"""How long a rollout that has ended is not on disk, at most: what a kill can cost."""
+
+
+class RolloutFolder:
+    """A folder with a plan, and rollouts in parts of many, each part written whole.
+
+    A rollout is written with those that ended before it, after `PART_SECONDS` at the latest, or as soon as they are enough
+    for a part. Nothing is written before the first one ends: a collection that is refused or raises before leaves the
+    folder as it was. Leaving the `with` writes what is not written yet, whatever has happened.
+
+    Args:
+        folder: where; it is made if it is not there.
+        plan: describes the collection, in plain values.
+        resume: go on with what was begun there. It must be the same collection, with as many rollouts or more.
+        accept_changes: go on, too, if code, weights or versions have changed since, and put that on record.
+        on_begin: is called before the first rollout of this run is kept.
+
+    Raises:
+        UsageError: if the folder cannot be used for that.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        plan: Mapping[str, Any],
+        *,
+        resume: bool,
+        accept_changes: bool = False,
+        on_begin: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._run, self._on_begin = RunFolder(folder, plan, COLLECTION), on_begin
+        self._places: dict[int, tuple[Path, int]] = {}
+        self._unwritten: list[Rollout] = []
+        self._number, self._rows, self._most_rows = 0, 0, 0
+        self._writing, self._over = threading.Lock(), threading.Event()
+        self._thread: threading.Thread | None = None
+        self._error: Exception | None = None
+        with self._run.opening():
+            if resume:
+                self._run.check_same()
+                self._number = next_number(folder)
+            else:
+                self._run.check_new(begun=bool(complete_parts(folder)))
+        self._accept_changes = accept_changes
+
+    def earlier(self) -> Iterator[Rollout]:
+        """Yield the rollouts that were kept before; then refuse code, weights and versions that have changed since."""
+        for part in complete_parts(self._run.path):
+            for number, rollout in enumerate(read_part(part)):
+                self._places[rollout.index] = part, number
+                yield rollout
+        if self._places:
+            self._run.take_changes(len(self._places), accepted=self._accept_changes)
+
+    @property
+    def done(self) -> frozenset[int]:
+        """The indices of the rollouts that are on disk."""
+        return frozenset(self._places)
+
+    def add(self, rollout: Rollout) -> None:
+        """Keep a rollout.
+
+        Raises:
+            ResourceError: if those before it could not be written, as on a full disk.
+            UsageError: if its task cannot be written exactly.
+        """
+        if self._error is not None:
+            raise self._error
+        encoded(rollout.task)
+        if self._thread is None:
+            self._begin()
+        if not self._unwritten:
+            self._rows, self._most_rows = 0, part_rows(rollout)
+        self._unwritten.append(rollout)
+        self._rows += count_rows(rollout)
+        if self._rows >= self._most_rows:
+            self.write()
+
+    def _begin(self) -> None:
+        self._on_begin()
+        self._run.begin()
+        for part in set(all_parts(self._run.path)) - set(complete_parts(self._run.path)):
+            remove_part(part)
+        # A thread, because the next rollout may end in an hour.
+        self._thread = threading.Thread(target=self._write_now_and_then, name="stretto-rollouts", daemon=True)
+        self._thread.start()
+
+    def _write_now_and_then(self) -> None:
+        while not self._over.wait(PART_SECONDS):
+            try:
+                self.write()
+            except StrettoError as error:
+                self._error = error  # for whoever adds next
+
+    def write(self) -> None:
+        """Write what is not written yet.
+
+        Raises:
+            ResourceError: if that cannot be, as on a full disk. What was written before stays good.
+        """
+        with self._writing:
+            some = self._unwritten.copy()  # others may be added meanwhile
+            if not some:
+                return
+            part = self._run.path / f"{self._number:06d}"
+            try:
+                write_part(self._run.path, self._number, some)
+            except OSError as error:
+                raise self._run.unwritten(f"{len(some)} rollouts", error) from None
+            self._places.update((rollout.index, (part, number)) for number, rollout in enumerate(some))
+            self._number += 1
+            del self._unwritten[: len(some)]
+
+    def rollouts(self) -> StoredRollouts:
+        """Return the rollouts that are on disk; they are read when they are looked at."""
+        return StoredRollouts(self._places)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        try:
+            if self._thread is not None:
+                self._thread.join()
+            self.write()
+        except StrettoError as second:
+            if error is None:
+                raise
+            if str(second) != str(error):
+                error.add_note(str(second))
+        finally:
+            self._run.close()
