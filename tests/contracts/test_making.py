@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import random
 import subprocess
 import sys
 import textwrap
@@ -38,6 +39,44 @@ def test_an_id_a_spec_a_class_a_function_and_a_partial_all_do(options):
             check_same(rows_of(source, **options), expected, f"{source}")
     finally:
         del gymnasium.registry["tests/Drift-v0"]
+
+
+class Placed(Drift):
+    def __init__(self, place):
+        super().__init__()
+        self.place = place
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed, options=options)
+        return np.full_like(observation, self.place), info
+
+
+@every_backend
+def test_a_function_finds_an_id_that_only_the_caller_has_registered_and_draws_the_same_as_in_the_caller(options):
+    def make():
+        return gymnasium.make("tests/Placed-v0", place=random.random() * np.random.rand())
+
+    gymnasium.register("tests/Placed-v0", entry_point=Placed)
+    gymnasium.register("tests/Unpicklable-v0", entry_point=Placed, kwargs={"place": threading.Lock()})
+    try:
+        check_same(rows_of([make] * 3, 3, **options), rows_of([make] * 3, 3, backend="serial"), "places")
+    finally:
+        del gymnasium.registry["tests/Placed-v0"], gymnasium.registry["tests/Unpicklable-v0"]
+
+
+def test_a_package_that_registers_its_ids_again_in_a_worker_does_so_quietly():
+    code = """
+        import gymnasium, minigrid, stretto
+
+        def make():
+            return gymnasium.make("MiniGrid-Empty-5x5-v0")
+
+        stretto.make_vec(make, 1, backend="process", isolate=True).close()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stderr == ""
 
 
 @every_backend

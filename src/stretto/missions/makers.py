@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from stretto.importing import check_parameters, imported, parameters_of
+from stretto.missions.registered_ids import PickledSpecs, call_with_ids, registered_here
 
 __calls_user_code__ = True
 
@@ -62,12 +64,18 @@ class FactoryMaker:
 
     factory: Callable[..., Any] | Reference
     kwargs: Mapping[str, Any] = field(default_factory=dict)
+    callers_ids: PickledSpecs = field(default_factory=dict, compare=False, repr=False)
 
     def __call__(self) -> Any:
         make = self.find()
         if isinstance(self.factory, Reference):  # what it takes could not be known before
             check_parameters(make, self.kwargs, f"{self.factory.name} of {self.factory.where}")
-        return make(**self.kwargs)
+        return (
+            call_with_ids(partial(make, **self.kwargs), self.callers_ids) if self.callers_ids else make(**self.kwargs)
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FactoryMaker, (self.factory, self.kwargs, self.callers_ids or registered_here())
 
     def find(self) -> Callable[..., Any]:
         """Return what is called."""
