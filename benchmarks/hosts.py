@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,15 +27,15 @@ class HostFailed(Exception):
 class Host:
     """The benchmark's end. Use as a context manager."""
 
-    def __init__(self, contestant: str, world: str, num_envs: int, checkout: Path | None = None) -> None:
-        """Start a contestant, of another checkout if one is given."""
-        script, environment = __file__, dict(os.environ)
+    def __init__(self, *arguments: str, script: str = __file__, checkout: Path | None = None) -> None:
+        """Start a contestant, of another checkout if one is given: `script`, which calls `serve`, with its arguments."""
+        environment = dict(os.environ)
         if checkout is not None:
-            script = str(checkout / "benchmarks" / Path(__file__).name)
+            script = str(checkout / "benchmarks" / Path(script).name)
             environment["PYTHONPATH"] = str(checkout / "src")
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed in `close`
         self._process = subprocess.Popen(
-            [sys.executable, script, contestant, world, str(num_envs)],
+            [sys.executable, script, *arguments],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -47,11 +48,11 @@ class Host:
         """Wait until the contestant is there."""
         return self._receive(timeout_seconds)
 
-    def run(self, seconds: float, work_seconds: float, timeout_seconds: float) -> dict[str, Any]:
-        """Let it step for `seconds`, with so much work in the caller after each; return `steps` and `seconds`."""
+    def run(self, *numbers: float, timeout_seconds: float) -> dict[str, Any]:
+        """Let it do something, with these numbers; return what it says about it."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has died: the answer says so
-            self._process.stdin.write(json.dumps([seconds, work_seconds]).encode() + b"\n")
+            self._process.stdin.write(json.dumps(numbers).encode() + b"\n")
             self._process.stdin.flush()
         return self._receive(timeout_seconds)
 
@@ -134,28 +135,38 @@ def race(contestant: Any, batches: list[Any], seconds: float, work_seconds: floa
     return {"steps": steps, "seconds": last - began, "quick": times[len(times) // 10] * len(times) / steps}
 
 
-def main(entry: str, world_name: str, num_envs: int) -> None:
-    """Build the contestant and serve the benchmark until it closes our input."""
+def serve(build: Callable[[], Any], run: Callable[..., dict[str, Any]]) -> None:
+    """Build a contestant and let it `run(contestant, *numbers)` whenever asked, until the benchmark closes our input."""
     # Answers go out on a descriptor that nothing printed in here can reach.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    from contestants import BATCHED_ENTRIES, ENTRIES
-    from worlds import WORLDS
 
     def answer(reply: dict[str, Any]) -> None:
         answers.write(json.dumps(reply) + "\n")
 
     try:
-        world = WORLDS[world_name]
-        batches = world.actions(num_envs)
-        contestant = {**ENTRIES, **BATCHED_ENTRIES}[entry].build(world, num_envs)
+        contestant = build()
         answer({"choice": getattr(contestant, "choice", None)})
         for line in sys.stdin:
-            answer(race(contestant, batches, *json.loads(line)))
+            answer(run(contestant, *json.loads(line)))
         contestant.close()
     except Exception as error:  # noqa: BLE001  whatever a peer raises is its result
         text = str(error).strip().splitlines()
         answer({"error": f"{type(error).__name__}: {text[0] if text else ''}"[:200]})
+
+
+def main(entry: str, world_name: str, num_envs: int) -> None:
+    """Be a contestant that steps a world."""
+    from contestants import BATCHED_ENTRIES, ENTRIES
+    from worlds import WORLDS
+
+    world, batches = WORLDS[world_name], []
+
+    def build() -> Any:
+        batches.extend(world.actions(num_envs))
+        return {**ENTRIES, **BATCHED_ENTRIES}[entry].build(world, num_envs)
+
+    serve(build, lambda contestant, *numbers: race(contestant, batches, *numbers))
 
 
 if __name__ == "__main__":

@@ -140,7 +140,8 @@ def measure_world(world: str, names: list[str], options: argparse.Namespace, pro
 
 def _turn(host: Host, seconds: float, options: argparse.Namespace, probes: CoreProbes) -> Turn:
     before = probes.slowest()
-    replies = [host.run(seconds, work, 10 * seconds + options.patience) for work in WORK_SECONDS]
+    patience = 10 * seconds + options.patience
+    replies = [host.run(seconds, work, timeout_seconds=patience) for work in WORK_SECONDS]
     speed = min(before, probes.slowest())
     rates = [reply["steps"] / reply["seconds"] for reply in replies]
     return Turn(speed, rates, [reply["quick"] for reply in replies], [])
@@ -177,7 +178,8 @@ def _build(
     hosts, skipped, choices = {}, [], {}
     for name in names:
         checkout = options.before if name.endswith(BEFORE) else None
-        host = stack.enter_context(Host(name.removesuffix(BEFORE), world, options.num_envs, checkout))
+        arguments = name.removesuffix(BEFORE), world, str(options.num_envs)
+        host = stack.enter_context(Host(*arguments, checkout=checkout))
         began = time.monotonic()
         try:
             choice = host.build(options.build_seconds).get("choice")

@@ -58,15 +58,15 @@ class Row:
 def race(num_envs: int, names: list[str], rounds: int, seconds: float) -> Row:
     """Let the contestants step in turn."""
     with contextlib.ExitStack() as stack:
-        hosts = {name: stack.enter_context(Host(name, "CartPole", num_envs)) for name in names}
+        hosts = {name: stack.enter_context(Host(name, "CartPole", str(num_envs))) for name in names}
         choices = {name: host.build(BUILD_SECONDS)["choice"] for name, host in hosts.items()}
         for host in hosts.values():
-            host.run(WARM_UP_SECONDS, 0.0, TURN_SECONDS)
+            host.run(WARM_UP_SECONDS, 0.0, timeout_seconds=TURN_SECONDS)
         rates: dict[str, list[float]] = {name: [] for name in names}
         for number in range(rounds):
             print(f"\r{num_envs:,} worlds, round {number + 1} of {rounds}   ", end="", file=sys.stderr)
             for name in names if number % 2 else reversed(names):
-                turn = hosts[name].run(seconds, 0.0, TURN_SECONDS)
+                turn = hosts[name].run(seconds, 0.0, timeout_seconds=TURN_SECONDS)
                 rates[name].append(turn["steps"] / turn["seconds"])
         print(file=sys.stderr)
         return Row(num_envs, rates, choices[OURS_BATCHED])
