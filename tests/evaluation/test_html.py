@@ -74,6 +74,12 @@ def test_policies_with_the_same_results_did_equally_well():
     assert "<h1>a and b did equally well</h1>" in report.to_html()
 
 
+def test_who_prints_a_report_is_told_why_the_first_episode_failed():
+    report = Report.of([one(), one(episode=1, failure=FAILURE)], {})
+    assert str(report) == f"{report.table()}\n1 of 2 episodes failed; the first: no"
+    assert str(Report.of([one()], {})) == Report.of([one()], {}).table()
+
+
 def test_only_many_rows_scroll_in_a_box():
     few = Report.of([one(mission=f"m{i:02}") for i in range(MOST_ROWS)], {})
     many = Report.of([one(mission=f"m{i:02}") for i in range(MOST_ROWS + 1)], {})

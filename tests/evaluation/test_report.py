@@ -395,7 +395,7 @@ def test_a_report_prints_as_its_table_and_shows_itself_in_a_line():
     assert len(lines) == 3
     assert lines[0].split()[:2] == ["mission", "policy"]
     assert all(len(line) <= 80 for line in lines)
-    assert repr(report) == "<Report of 4 episodes, 1 missions, 2 policies; print it for a table>"
+    assert repr(report) == "<Report of 4 episodes, 1 mission, 2 policies; print it for a table>"
 
 
 def test_the_policies_of_a_mix_stand_below_it_in_the_table_and_in_the_page(tmp_path):

@@ -19,6 +19,7 @@ from stretto.errors import UsageError
 from stretto.evaluation.films.film_files import saved_films
 from stretto.evaluation.records import EpisodeRecord, RecordKey, read_records
 from stretto.evaluation.report.text_table import headings, lines, text_table
+from stretto.evaluation.report.wording import counted
 from stretto.evaluation.statistics.scales import References
 from stretto.evaluation.statistics.summarize import summarize
 from stretto.evaluation.statistics.summary import Failed, Summary
@@ -83,11 +84,21 @@ class Report:
         return text_table(self.summary, width)
 
     def __str__(self) -> str:
-        return self.table()
+        failures = [record.failure for record in self.records if record.failure is not None]
+        if not failures:
+            return self.table()
+        return f"{self.table()}\n{len(failures):,} of {self._sizes()[0]} failed; the first: {failures[0].message}"
 
     def __repr__(self) -> str:
-        missions, labels = len(self.summary.missions), len(self.summary.labels)
-        return f"<Report of {len(self.records)} episodes, {missions} missions, {labels} policies; print it for a table>"
+        return f"<Report of {', '.join(self._sizes())}; print it for a table>"
+
+    def _sizes(self) -> list[str]:
+        sizes = (
+            (len(self.records), "episode"),
+            (len(self.summary.missions), "mission"),
+            (len(self.summary.labels), "policy"),
+        )
+        return [counted(size, noun) for size, noun in sizes]
 
     def to_json(self) -> dict[str, Any]:
         """Return what `summary.json` holds: the plan and the summary."""
