@@ -24,7 +24,6 @@ from stretto.core import SIMULTANEOUS
 from stretto.errors import ResourceError, UsageError
 from stretto.evaluation.evaluate import EvaluationInterrupted, evaluate
 from stretto.evaluation.plan import HANG_SECONDS, Plan, entries_of
-from stretto.evaluation.playing.tracing import TRACE
 from stretto.evaluation.report.report import Report
 from stretto.missions.mission import Mission
 from stretto.missions.resolve import find_missions
@@ -32,6 +31,7 @@ from stretto.plain_records import record_from
 from stretto.policies.spec import DEFAULT_STRATEGY, PolicySpec, parse_policy
 from stretto.policies.torch_settings import determinism_note
 from stretto.run_folder import PLAN
+from stretto.run_trace import TRACE
 
 ARGUMENTS = "arguments.json"
 _OF_MISSIONS_AND_POLICIES = ("mission", "policy", "variant", "cogs", "map_seed", "allow_import")

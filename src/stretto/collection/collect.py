@@ -35,6 +35,7 @@ from stretto.errors import RunsHere, UsageError, WorldCarriesOver, user_stacklev
 from stretto.policies.actors import PolicyPlan
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
+from stretto.run_trace import traced_runner, traced_worlds
 from stretto.workers.mail import unsendable
 
 ACT_ROWS = 32
@@ -263,7 +264,7 @@ def _in_blocks(
     plans, followed = choosing.plans(worlds.spec)
     runner = make_runner(plans, worlds.spec, [choosing.strategy] * len(plans), 1)
     try:
-        yield from queue.play(BlockStage(worlds, runner, followed))
+        yield from queue.play(BlockStage(traced_worlds(worlds), traced_runner(runner), followed))
     finally:
         runner.close()
 

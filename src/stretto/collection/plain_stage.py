@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
+from stretto import trace
 from stretto.actions import complaint
 from stretto.adapters.gymnasium import ONLY_AGENT
 from stretto.collection.experience import Experience, Rollout
@@ -23,6 +24,7 @@ from stretto.policies.actors import AgentEpisode
 from stretto.policies.runners import InPlace
 from stretto.policies.states import map_state
 from stretto.rollout import Advance, Slots
+from stretto.run_trace import traced_call
 from stretto.spaces import Array, SpaceLayout
 
 __calls_user_code__ = True
@@ -70,7 +72,7 @@ class PlainStage:
         self._runner.begin([AgentEpisode(trial.index, ONLY_AGENT, 0, tree, trial.index)])
         columns, ends = self._columns, []
         columns.clear()
-        choose = self._runner.chooser(trial.index, ONLY_AGENT)
+        choose = traced_call(self._runner.chooser(trial.index, ONLY_AGENT), "policy step")
         for number in range(trial.episodes):
             begin = trial.episode(number)
             options = None if begin.options is None else dict(begin.options)
@@ -86,9 +88,12 @@ class PlainStage:
         """The hot loop: beyond the world, the policy and what a plain loop keeps, a step costs 0.3 µs."""
         columns, admit, known = self._columns, self._admit, self._known
         group, clock, steps = self._group, self._group.clock, self._group.steps
+        if trace.active is not None:
+            # Looked up each time: a group replaces it once it has seen what its world returns.
+            steps = [traced_call(lambda action: group.steps[0](action), "world step")]  # noqa: PLW0108
         add_action, add_reward = columns.actions.append, columns.rewards.append
         add_terminated, add_truncated = columns.terminated.append, columns.truncated.append
-        observation = group.begin_alone(how)
+        observation = traced_call(group.begin_alone, "world reset")(how)
         row, only, position = columns.count, self._layout.only is not None, self._position
         over = False
         while not over:

@@ -18,6 +18,7 @@ from stretto.errors import Place
 from stretto.policies.actors import PolicyPlan
 from stretto.policies.runners import InPlace
 from stretto.rollout import Advance, Slots, play
+from stretto.run_trace import TracedService, traced_runner, traced_worlds
 from stretto.workers.backends import PROCESS
 from stretto.workers.base import Port
 from stretto.workers.output import deliver_all
@@ -56,10 +57,10 @@ class TrialPlayer:
         envs = make_vec(
             self.make, 1, backend="serial", turns=self.turns, global_rng=self.global_rng, checks=self.checks, copy=False
         )
-        return BlockStage(BlockWorlds(envs), runner, self.policies)
+        return BlockStage(traced_worlds(BlockWorlds(envs)), traced_runner(runner), self.policies)
 
-    def __call__(self, port: Port) -> _TrialService:
-        return _TrialService(port, self)
+    def __call__(self, port: Port) -> TracedService:
+        return TracedService(port, _TrialService(port, self), lambda trial: f"rollout {trial.index}")
 
 
 class _TrialService:

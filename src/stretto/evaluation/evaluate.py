@@ -20,7 +20,6 @@ from stretto.evaluation.journal import Journal
 from stretto.evaluation.plan import HANG_SECONDS, Facts, Plan, PlaySettings, Task, entries_of
 from stretto.evaluation.playing.episode_worker import EpisodeWorkerFactory
 from stretto.evaluation.playing.scheduler import Scheduler
-from stretto.evaluation.playing.tracing import trace_path, traced
 from stretto.evaluation.progress import Progress
 from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.report.report import Report
@@ -32,6 +31,7 @@ from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, find_policies
 from stretto.policies.torch_settings import check_device, torch_as_before
 from stretto.rollout import TimeLimits
 from stretto.run_folder import IDENTITY, identity_of
+from stretto.run_trace import trace_path, traced
 from stretto.workers.backends import PROCESS, SERIAL
 from stretto.workers.mail import unsendable
 
@@ -155,7 +155,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         journal = None
         if out is not None:
             journal = stack.enter_context(Journal(out, described, resume=resume, accept_changes=accept_changes))
-        stack.enter_context(traced(path))
+        stack.enter_context(traced(path, "evaluation"))
         stack.enter_context(torch_as_before())
         records = _play_all(plan, execution, journal, chosen, _Heard(on_begin, on_episode, progress or Progress()))
         if journal is not None and journal.finished and not (records.more or records.interrupted):

@@ -21,13 +21,13 @@ from stretto.errors import Place, PolicyFailed
 from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task, batch_rows
 from stretto.evaluation.playing.episodes import Played, failure_of, play_to_end
 from stretto.evaluation.playing.rendering import why_unseen
-from stretto.evaluation.playing.tracing import TracedService, traced_runner, traced_world
 from stretto.evaluation.records import episode_file_name
 from stretto.policies.actors import PolicyPlan
 from stretto.policies.runners import InPlace, Runner
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
 from stretto.rollout import FORFEIT, EpisodePlan, rollout
+from stretto.run_trace import TracedService, traced_runner, traced_world
 from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws, PrivateGenerators, SeedTree
 from stretto.workers.base import Port
 

@@ -1,4 +1,4 @@
-"""An evaluation's spans: loading, episodes, and every step of its policies and worlds. Without a trace, none of this runs."""
+"""The spans of a run: loading, episodes, and every step of its policies and worlds. Without a trace, none of this runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from stretto import trace
 from stretto.core import AgentWorld
@@ -16,19 +16,21 @@ from stretto.workers.base import Port, Service, Spans
 
 __calls_user_code__ = True
 
+T = TypeVar("T")
+
 TRACE = "trace.json"
 
 _BELOW = "policies: "
-"""How the spans of processes begin in which a worker of the evaluation lets policies choose."""
+"""How the spans of processes begin in which a worker of the run lets policies choose."""
 
 
 def trace_path(wanted: str | Path | bool, out: str | Path | None) -> Path | None:
-    """Return the file that a trace is written to: the one that is named, or else one in the folder of the evaluation."""
+    """Return the file that a trace is written to: the one that is named, or else one in the folder of the run."""
     if wanted is False:
         return None
     if wanted is True:
         if out is None:
-            raise UsageError("a trace is written into the folder of the evaluation, got none; name a file for it")
+            raise UsageError("a trace is written into the folder of the run, got none; name a file for it")
         return Path(out) / TRACE
     path = Path(wanted)
     if path.is_dir() or not path.absolute().parent.is_dir():
@@ -37,8 +39,11 @@ def trace_path(wanted: str | Path | bool, out: str | Path | None) -> Path | None
 
 
 @contextmanager
-def traced(path: Path | None) -> Iterator[None]:
-    """Write what all processes do while the body runs to a file, whether it ends well or not; `None`: nothing."""
+def traced(path: Path | None, run: str) -> Iterator[None]:
+    """Write what all processes do while the body runs to a file, whether it ends well or not; `None`: nothing.
+
+    `run` is what the span of all of it is called.
+    """
     if path is None:
         yield
         return
@@ -46,7 +51,7 @@ def traced(path: Path | None) -> Iterator[None]:
         raise UsageError("only one trace can run at a time, and one does already; end it with stretto.trace.stop()")
     log = trace.start()
     try:
-        with trace.span("evaluation"):
+        with trace.span(run):
             yield
     finally:
         trace.stop()
@@ -106,8 +111,26 @@ def traced_runner(runner: Runner) -> Runner:
     return runner if trace.active is None else cast(Runner, _Recorded(runner, _POLICY))
 
 
+def traced_worlds(worlds: T) -> T:
+    """Return worlds by blocks whose resets and steps are recorded, if a trace runs."""
+    return worlds if trace.active is None else cast(T, _Recorded(worlds, _WORLDS))
+
+
+def traced_call(function: Callable[..., T], name: str) -> Callable[..., T]:
+    """Return a function whose calls are recorded, if a trace runs."""
+    if trace.active is None:
+        return function
+
+    def call(*args: Any, **kwargs: Any) -> T:
+        with trace.span(name):
+            return function(*args, **kwargs)
+
+    return call
+
+
 _WORLD = {"reset": "world reset", "step": "world step"}
-_POLICY = {"begin": "policy begin", "ask": "policy ask", "replies": "policy step"}
+_WORLDS = {"reset": "world reset", "exchange": "world step"}
+_POLICY = {"begin": "policy begin", "ask": "policy ask", "replies": "policy step", "act_block": "policy step"}
 
 
 class _Recorded:
@@ -118,11 +141,4 @@ class _Recorded:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inner, name)  # looked up each time: a runner may replace its own
-        if name not in self._names:
-            return found
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            with trace.span(self._names[name]):
-                return found(*args, **kwargs)
-
-        return call
+        return traced_call(found, self._names[name]) if name in self._names else found

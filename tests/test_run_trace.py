@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stretto import trace
-from stretto.evaluation.playing.tracing import traced_runner
+from stretto.run_trace import traced_runner
 
 
 class Settling:
