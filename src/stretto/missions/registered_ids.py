@@ -18,6 +18,8 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+__calls_user_code__ = True
+
 PickledSpecs = Mapping[str, bytes]
 """Specs by id; each is pickled for itself, as one that cannot be read must not keep others from being used."""
 
