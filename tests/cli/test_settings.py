@@ -142,7 +142,7 @@ def test_a_trace_is_written_though_the_evaluation_fails(mine):
 
 def test_a_trace_that_could_not_be_written_is_refused_before_anything_is_played(mine, capsys):
     for words, told in (
-        (["--trace"], "written into the folder of the evaluation, got none; name a file"),
+        (["--trace"], "written into the folder of the run, got none; name a file"),
         (["--trace", "nowhere/spans.json"], "in a folder that exists, got 'nowhere/spans.json'"),
         (["--trace", str(mine)], "written to a file"),
     ):
