@@ -14,9 +14,10 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import psutil
@@ -47,19 +48,23 @@ class Held:
     steps: int
     kills: int
 
+    HEAD: ClassVar[str] = (
+        f"{'minutes':>7} {'caller':>9} {'launcher':>9} {'a worker':>9} {'descriptors':>12} {'threads':>8} "
+        f"{'steps':>12} {'kills':>7}"
+    )
+
     @classmethod
-    def now(cls, began: float, envs: list[Any], kills: int) -> Held:
+    def now(cls, began: float, worker_pids: Sequence[int], steps: int, kills: int) -> Held:
         gc.collect()
         me = psutil.Process()
-        workers = [megabytes(pid) for one in envs for pid in one.worker_pids]
         return cls(
             seconds=time.monotonic() - began,
             caller=me.memory_info().rss / 1e6,
             launcher=megabytes(launcher().pid),
-            workers=float(np.nanmean(workers)),
+            workers=float(np.nanmean([megabytes(pid) for pid in worker_pids])),
             descriptors=me.num_fds(),
             threads=threading.active_count(),
-            steps=sum(one.statistics().steps for one in envs),
+            steps=steps,
             kills=kills,
         )
 
@@ -99,10 +104,7 @@ def main() -> int:
 
 def soak(envs: list[Any], sends: Any, seconds: float) -> list[Held]:
     """Step all of them in turn; return what was held meanwhile."""
-    print(
-        f"{'minutes':>7} {'caller':>9} {'launcher':>9} {'a worker':>9} {'descriptors':>12} {'threads':>8} "
-        f"{'steps':>12} {'kills':>7}"
-    )
+    print(Held.HEAD)
     for one in envs:
         one.reset(seed=0)
     sends.send(np.zeros(sends.num_envs, int))
@@ -119,7 +121,9 @@ def soak(envs: list[Any], sends: Any, seconds: float) -> list[Held]:
                 killers[rounds // 4 % len(killers)].strike_soon()
             if now > began + seconds * len(samples) / SAMPLES:
                 settle(envs, sends)
-                samples.append(Held.now(began, envs, sum(killer.kills for killer in killers)))
+                pids = [pid for one in envs for pid in one.worker_pids]
+                steps = sum(one.statistics().steps for one in envs)
+                samples.append(Held.now(began, pids, steps, sum(killer.kills for killer in killers)))
                 print(samples[-1], flush=True)
     finally:
         for killer in killers:

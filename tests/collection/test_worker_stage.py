@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+import stretto
 from stretto.collection.collector import Queue, Trials
 from stretto.collection.rollouts import Rollouts
 from stretto.collection.worker_stage import TrialPlayer, WorkerStage, describe
@@ -58,11 +59,6 @@ def test_a_trial_whose_worker_was_killed_is_begun_again():
     assert played(makes(Drift, 6), Chance, 10, 2, on_rollout=kill).digest() == wanted.digest()
 
 
-class Deadly(Drift):
-    def move(self, action):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 class Sleepy(Drift):
     def move(self, action):
         time.sleep(60)
@@ -70,6 +66,27 @@ class Sleepy(Drift):
 
 def broken(observation):
     raise ValueError("no idea")
+
+
+class Deadly(Drift):
+    def move(self, action):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("options", "begun"), [({"max_restarts": 1}, 2), ({"on_crash": "raise"}, 1)])
+def test_how_often_a_trial_is_begun_whose_worker_dies_is_the_choice_of_the_user(options, begun, tmp_path):
+    path = tmp_path / "begun"
+
+    class Counted(Deadly):
+        def move(self, action):
+            with path.open("a") as file:
+                file.write("x")
+            super().move(action)
+
+    layout = {"wait": "whole", "backend": "process", "workers": 1, "check_reuse": False}
+    with pytest.raises(WorkerDied):
+        stretto.collect(Counted, Chance, 1, **layout, **options)
+    assert len(path.read_text()) == begun
 
 
 def test_a_trial_that_always_ends_its_worker_is_given_up():

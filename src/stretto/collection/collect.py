@@ -292,9 +292,11 @@ def _whole(player: TrialPlayer, queue: Queue, budget: CpuBudget, options: Mappin
         finally:
             stage.close()
     if len(queue):
-        limit = options.get("step_timeout", 60.0)
+        limit, restarts = options.get("step_timeout", 60.0), options.get("max_restarts", 3)
+        if options.get("on_crash") == "raise":
+            restarts = 0
         lease = budget.lease(workers)
-        elsewhere = WorkerStage(player, min(workers, len(queue)), limit_seconds=limit)
+        elsewhere = WorkerStage(player, min(workers, len(queue)), limit_seconds=limit, max_restarts=restarts)
         try:
             yield from queue.play(elsewhere)
         finally:

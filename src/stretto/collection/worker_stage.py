@@ -27,9 +27,6 @@ from stretto.workers.supervisor import Supervisor
 
 __calls_user_code__ = True
 
-ATTEMPTS = 3
-"""How often a trial is begun whose worker dies or hangs."""
-
 
 @dataclass(frozen=True, slots=True)
 class TrialPlayer:
@@ -92,12 +89,21 @@ class _TrialService:
 
 
 class WorkerStage:
-    """Gives a trial to each of `count` workers; one whose worker died or hung is begun again, from its seed."""
+    """Gives a trial to each of `count` workers; one whose worker died or hung is begun again, from its seed.
+
+    That happens `max_restarts` times with one trial at most.
+    """
 
     def __init__(
-        self, player: TrialPlayer, count: int, *, limit_seconds: float | None, native_threads: int = 1
+        self,
+        player: TrialPlayer,
+        count: int,
+        *,
+        limit_seconds: float | None,
+        max_restarts: int = 3,
+        native_threads: int = 1,
     ) -> None:
-        self.count, self._limit = count, limit_seconds
+        self.count, self._limit, self._max_restarts = count, limit_seconds, max_restarts
         self._supervisor = Supervisor(PROCESS, native_threads=native_threads)
         for _ in range(count):
             self._supervisor.add_seat(player)
@@ -116,12 +122,13 @@ class WorkerStage:
             for slot, (request, trial) in list(self._away.items()):
                 if not request.finished:
                     continue
-                if request.lost and self._lost.get(trial.index, 0) < ATTEMPTS - 1:
+                if request.lost and self._lost.get(trial.index, 0) < self._max_restarts:
                     self._lost[trial.index] = self._lost.get(trial.index, 0) + 1
                     self._give(slot, trial)
                     continue
                 deliver_all(request.outputs)
                 del self._away[slot]
+                self._lost.pop(trial.index, None)
                 if request.error is not None:
                     raise request.error
                 rollouts.append(request.value)
