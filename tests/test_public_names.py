@@ -15,9 +15,18 @@ def test_dir_lists_the_public_names_and_no_others():
     assert all(hasattr(stretto, name) for name in dir(stretto))
 
 
+INTERRUPTED = """
+import os, signal
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt as error:
+    raise ImportError("as compiled modules do that were interrupted") from error
+"""
+
+
 @pytest.mark.parametrize("command", [["-m", "stretto"], [str(Path(sys.executable).with_name("stretto"))]], ids=len)
 def test_ctrl_c_while_python_still_imports_is_answered_in_one_line(command, tmp_path):
-    (tmp_path / "numpy.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    (tmp_path / "numpy.py").write_text(INTERRUPTED)
     done = subprocess.run(
         [sys.executable, *command, "missions"],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},

@@ -157,3 +157,18 @@ def test_sys_exit_ends_an_episode_and_not_the_evaluation(jobs):
 def test_the_number_of_jobs_must_be_one(jobs):
     with pytest.raises(UsageError, match="jobs must be"):
         evaluate("gym:CartPole-v1", "random", jobs=jobs)
+
+
+def answer_with_an_object(observation):
+    return object()
+
+
+def raise_with_an_object(observation):
+    raise ValueError(object())
+
+
+@pytest.mark.parametrize("policy", [answer_with_an_object, raise_with_an_object])
+def test_what_is_told_of_a_failure_has_no_address_in_it_which_differs_from_process_to_process(policy):
+    (record,) = evaluate("gym:CartPole-v1", policy, episodes=1, jobs=0).records
+    assert "<object object>" in record.failure.message
+    assert "0x" not in json.dumps(record.as_json())

@@ -334,7 +334,7 @@ def test_a_mission_that_has_changed_is_left_out_unless_that_is_accepted(folder):
     report = compare(["one", "two"])
     assert report.summary.missions == ("gym:CartPole-v1",)
     (note,) = report.plan["notes"]
-    assert "game:Coins is left out, since it is not the same: the file coin.py was" in note
+    assert "game:Coins is left out, unless --accept-changes, since it is not the same: the file coin.py was" in note
     accepted = compare(["one", "two"], accept_changes=True)
     assert accepted.summary.missions == ("game:Coins", "gym:CartPole-v1")
     assert "game:Coins is not the same: the file coin.py was" in accepted.plan["notes"][0]

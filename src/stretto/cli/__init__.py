@@ -1,8 +1,12 @@
 """The command line: parse, call, print, and nothing else."""
 
+import os
+import signal
 import sys
 
 from stretto.hash_seed import take_workers_seed
+
+_INTERRUPTED = 130
 
 
 def main() -> int:
@@ -12,12 +16,22 @@ def main() -> int:
     """
     try:
         take_workers_seed()
+        # While libraries are imported, Ctrl-C raises nothing: some of them make it an ImportError of their own.
+        raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if raises:
+            signal.signal(signal.SIGINT, lambda *_: os._exit(_say_interrupted()))
         from stretto.cli.app import main as run
 
+        if raises:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         return run()
     except KeyboardInterrupt:
-        print("stretto: interrupted", file=sys.stderr)
-        return 130
+        return _say_interrupted()
+
+
+def _say_interrupted() -> int:
+    print("stretto: interrupted", file=sys.stderr, flush=True)
+    return _INTERRUPTED
 
 
 __all__ = ["main"]

@@ -172,7 +172,8 @@ def _shared_missions(runs: Sequence[Run], accept_changes: bool) -> tuple[list[st
         if without:
             left_out.append(f"{mission} is left out: {', '.join(without)} did not play it")
         elif changes and not accept_changes:
-            left_out.append(f"{mission} is left out, since it is not the same: {'; '.join(changes)}")
+            told = "; ".join(changes)
+            left_out.append(f"{mission} is left out, unless --accept-changes, since it is not the same: {told}")
         else:
             shared.append(mission)
             left_out += [f"{mission} is not the same: {change}" for change in changes]

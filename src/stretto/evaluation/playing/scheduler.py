@@ -22,6 +22,7 @@ from stretto.evaluation.playing.episode_worker import (
 from stretto.evaluation.playing.episodes import Played, failure_of, how_lost
 from stretto.evaluation.playing.reproduce import reproduce
 from stretto.evaluation.playing.task_queue import TaskQueue
+from stretto.evaluation.playing.tracebacks import without_addresses
 from stretto.evaluation.progress import RunningTask
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord, split_statistics
 from stretto.evaluation.statistics.summarize import LARGEST
@@ -237,7 +238,8 @@ class Scheduler:
             # What dies while it is made is told as such: no episode of it was ever played in a process of its own.
             apart = failure.lost and (task.mission, task.entry) not in self._broken
             again = reproduce(plan, self._settings.limits, mission, entry, episode, apart=apart)
-            failure = replace(failure, reproduce=again)
+            message, text = without_addresses(failure.message), without_addresses(failure.traceback)
+            failure = replace(failure, message=message, traceback=text, reproduce=again)
         statistics, by_agent = split_statistics(played.statistics)
         record = EpisodeRecord(
             mission=mission.name,

@@ -34,6 +34,7 @@ def _is_pythons(path: Path) -> bool:
     return _PYTHONS in path.parents and "site-packages" not in path.parts
 
 
-def without_addresses(stack: str) -> str:
-    """Return the text of a stack without what is another number in every process."""
-    return re.sub(r"(?m)^((?:Current t|T)hread) 0x[0-9a-f]+", r"\1", stack)
+def without_addresses(text: str) -> str:
+    """Return the text of a stack, or of what was raised, without what is another number in every process."""
+    text = re.sub(r"(?m)^((?:Current t|T)hread) 0x[0-9a-f]+", r"\1", text)
+    return re.sub(r" at 0x[0-9a-f]+>", ">", text)
