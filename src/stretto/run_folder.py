@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ PLAN = "plan.json"
 
 IDENTITY, CHANGES = "identity", "accepted_changes"
 """Keys of a plan: what everything is, and what was something else when earlier parts of the run were made."""
+
+TIMING, INVOCATIONS = "timing", "invocations"
+"""The key of a plan for what two runs of it may differ in, and in there, of each time it was begun or resumed."""
 
 _MOST_CHANGES = 3  # that a sentence names
 
@@ -99,7 +103,7 @@ class RunFolder:
             raise UsageError(
                 f"there is no {noun} to go on with in {self.path}: its {PLAN} is that of another kind of run"
             )
-        for key in sorted({*begun, *self._now} - {IDENTITY, CHANGES}):
+        for key in sorted({*begun, *self._now} - {IDENTITY, CHANGES, TIMING}):
             was, wanted = begun.get(key), self._now.get(key)
             if key == units and isinstance(was, int) and isinstance(wanted, int) and was <= wanted:
                 continue
@@ -109,6 +113,9 @@ class RunFolder:
                     f"only the same {noun} can be gone on with, and {key} was {was!r} in {self.path} and is "
                     f"{wanted!r} now; {remedy}, or choose another folder"
                 )
+        if TIMING in self._now:
+            invocations = [*begun.get(TIMING, {}).get(INVOCATIONS, []), *self._now[TIMING][INVOCATIONS]]
+            self._now[TIMING] = {INVOCATIONS: invocations}
 
     def take_changes(self, done: int, *, accepted: bool) -> None:
         """Refuse to go on, after so many units, if code, weights or versions have changed; or put that on record.
@@ -173,6 +180,12 @@ def locked(folder: Path) -> int:
     except OSError:  # a file system that knows no locks
         return fd
     return fd
+
+
+def invoked_now(command: str | None) -> dict[str, Any]:
+    """Return the `TIMING` of a run that begins now, and the command line that asked for it, if there is one."""
+    began = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return {INVOCATIONS: [{"began": began, **({"command": command} if command else {})}]}
 
 
 def read_plan(folder: Path, kind: RunKind) -> dict[str, Any]:

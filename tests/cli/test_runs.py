@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +42,31 @@ def test_a_run_is_extended_and_goes_on_with_changes_that_are_told(call):
     assert code == 0
     assert "not all episodes were played by the same code: after 4 episodes it went on with changes" in told
     assert "not all episodes were played by the same code" in call("report", "run")[2]
+
+
+def test_a_report_shows_the_time_and_the_command_of_the_first_run_and_of_each_that_resumed_it(call):
+    begun = [*PLAY, "-p", "noop", "-e", "1", "--out", "run"]
+    assert call(*begun)[0] == 0
+    assert commands_in("run") == [shlex.join(["stretto", *begun])]
+    for episodes in ("2", "3"):
+        assert call("eval", "--resume", "run", "-e", episodes)[0] == 0
+    told = [shlex.join(["stretto", *begun]), "stretto eval --resume run -e 2", "stretto eval --resume run -e 3"]
+    assert commands_in("run") == told
+    assert call("report", "run")[0] == 0
+    assert commands_in("run") == told
+
+
+def test_a_comparison_shows_its_time_and_its_command(call):
+    for name in ("one", "two"):
+        assert call(*PLAY, "-p", "noop", "-e", "1", "--out", name)[0] == 0
+    assert call("compare", "one", "two", "--out", "both")[0] == 0
+    assert commands_in("both") == ["stretto compare one two --out both"]
+
+
+def commands_in(folder):
+    """Return the commands at the top of a report, each of which stands after a time."""
+    (told,) = re.findall('<p id="run".*?</p>', Path(folder, "report.html").read_text(), re.DOTALL)
+    return [html.unescape(one) for one in re.findall("<time>[-0-9: ]+ UTC</time> · <code>(.*?)</code>", told)]
 
 
 def test_runs_are_compared_on_stdout_and_notes_go_to_stderr(call):

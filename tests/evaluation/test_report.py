@@ -58,7 +58,8 @@ def record(mission, label, episode, clock=1.0):
 
 def made(clock=1.0, count=12, **others):
     records = [record(m, label, i, clock) for i in range(count) for label in LABELS for m in MISSIONS]
-    timing = {"began": f"2031-01-0{clock:.0f}", "command": "stretto eval <x>", "seconds": clock}
+    invocation = {"began": f"2031-01-0{clock:.0f}", "command": "stretto eval <x>"}
+    timing = {"invocations": [invocation], "seconds": clock}
     plan = {"seed": 3, "missions": MISSIONS, "note": "</dl><script>", "timing": timing}
     return Report.of(records, plan, missions=MISSIONS, labels=LABELS, **others)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -195,7 +194,7 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
         "replays": replays,
         "accept_changes": accept_changes,
         "trace": {None: False, "": True}.get(trace, trace),
-        "command": shlex.join(["stretto", *context.obj]) if context.obj else None,
+        "command": options.command_line(context),
     }
     report = _evaluated(asked, missions, specs, how, output, quiet=quiet)
     print_report(report, output)

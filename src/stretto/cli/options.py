@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from typer import BadParameter, Option
+from typer import BadParameter, Context, Option
 
 from stretto.core import TURNS
 from stretto.errors import UsageError
@@ -26,6 +27,11 @@ class Format(StrEnum):
     JSON = "json"
     YAML = "yaml"
     CSV = "csv"
+
+
+def command_line(context: Context) -> str | None:
+    """Return the command line that the user wrote, for a report to show."""
+    return shlex.join(["stretto", *context.obj]) if context.obj else None
 
 
 def _reader(convert: Callable[[str], T], what: str) -> Callable[[str], T]:

@@ -33,6 +33,7 @@ def report_command(
 
 
 def compare_command(
+    context: typer.Context,
     folders: Annotated[list[Path], typer.Argument(metavar="DIR DIR...", help="Folders of evaluations.")],
     failed: options.Failed = "exclude",
     accept_changes: Annotated[
@@ -44,7 +45,9 @@ def compare_command(
     """Set evaluations side by side, on the episodes they share."""
     if out is not None and any((out / name).exists() for name in (EPISODES, PARTIAL, PLAN)):
         raise UsageError(f"{out} holds an evaluation, which would be overwritten; choose another folder")
-    report = compare(folders, failed=cast(Failed, failed), accept_changes=accept_changes)
+    report = compare(
+        folders, failed=cast(Failed, failed), accept_changes=accept_changes, command=options.command_line(context)
+    )
     print_report(report, output)
     for note in report.plan["notes"]:
         say(f"note: {note}")

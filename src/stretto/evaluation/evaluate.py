@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from stretto.missions.resolve import find_missions
 from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, find_policies
 from stretto.policies.torch_settings import check_device, torch_as_before
 from stretto.rollout import TimeLimits
-from stretto.run_folder import IDENTITY, identity_of
+from stretto.run_folder import IDENTITY, TIMING, identity_of, invoked_now
 from stretto.run_trace import trace_path, traced
 from stretto.workers.backends import PROCESS, SERIAL
 from stretto.workers.mail import unsendable
@@ -147,8 +146,8 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     execution = _Execution(settings, _jobs_elsewhere(plan, settings, free), parallel_policy, reverse)
     lease = cores.lease(max(1, free) * native_threads)
     times = {"action_timeout_ms": action_timeout_ms, "overage_ms": overage_ms, "hang_seconds": hang_seconds}
-    described = {**about(plan), **times, "failed": failed, **({"normalize": normalize} if normalize else {})}
-    run = {"began": f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC", **({"command": command} if command else {})}
+    scale = {"normalize": normalize} if normalize else {}
+    described = {**about(plan), **times, "failed": failed, **scale, TIMING: invoked_now(command)}
     began = time.perf_counter()
     with ExitStack() as stack:
         stack.callback(lease.release)
@@ -160,9 +159,9 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         records = _play_all(plan, execution, journal, chosen, _Heard(on_begin, on_episode, progress or Progress()))
         if journal is not None and journal.finished and not (records.more or records.interrupted):
             return Report.load(journal.folder)
-        timing = {**run, "seconds": round(time.perf_counter() - began, 3), "processes": records.workers}
-        batches = {"batches": records.batches} if records.batches else {}
-        shown = {**(described if journal is None else journal.plan), **batches, "timing": timing}
+        shown = described if journal is None else journal.plan
+        measured = {"seconds": round(time.perf_counter() - began, 3), "processes": records.workers}
+        shown = {**shown, **records.batches_told, TIMING: {**shown.get(TIMING, {}), **measured}}
         report = Report.of(
             records.kept,
             shown,
@@ -287,6 +286,11 @@ class _Kept:
     interrupted: bool
     workers: int
     batches: dict[str, Any]
+
+    @property
+    def batches_told(self) -> dict[str, Any]:
+        """What a plan is told of batches: nothing where there are none."""
+        return {"batches": self.batches} if self.batches else {}
 
 
 def _play_all(

@@ -19,7 +19,7 @@ from stretto.evaluation.report.report import EPISODES, SUMMARY, Report
 from stretto.evaluation.statistics.scales import references_of
 from stretto.evaluation.statistics.summary import Failed
 from stretto.identity import Record, differences
-from stretto.run_folder import IDENTITY, changes_told, locked, read_plan
+from stretto.run_folder import IDENTITY, TIMING, changes_told, invoked_now, locked, read_plan
 
 _SAME = {"seed": 0, "steps": None, "turns": SIMULTANEOUS, "action_timeout_ms": None, "overage_ms": 0.0}
 """What must be the same in runs that are compared, and what it is where a plan does not say: episodes depend on it."""
@@ -96,13 +96,17 @@ def rebuild(folder: str | os.PathLike[str]) -> Report:
 
 
 def compare(
-    folders: Sequence[str | os.PathLike[str]], *, failed: Failed = "exclude", accept_changes: bool = False
+    folders: Sequence[str | os.PathLike[str]],
+    *,
+    failed: Failed = "exclude",
+    accept_changes: bool = False,
+    command: str | None = None,
 ) -> Report:
     """Return a report on the policies of several evaluations, on the episodes that all of them played.
 
     A mission that is another one in one of them (its code, its package or its settings) is left out, unless changes are
     accepted. `plan["notes"]` of the report says what was left out, and in what else the evaluations differ. A policy that
-    several of them have is called by its name and its folder's.
+    several of them have is called by its name and its folder's. The report shows the time and the `command` line, if given.
 
     Raises:
         UsageError: if nothing can be compared; the message says why.
@@ -128,6 +132,7 @@ def compare(
         "notes": notes + left_out,
         "failed": failed,
         IDENTITY: _joint_identity(runs, missions),
+        TIMING: invoked_now(command),
     }
     labels = [label for run in runs for label in _labels(runs, run).values() if any(r.label == label for r in records)]
     plan |= {"missions": missions, "policies": labels}

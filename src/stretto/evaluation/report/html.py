@@ -30,7 +30,7 @@ from stretto.evaluation.report.wording import (
 )
 from stretto.evaluation.statistics.summarize import counted_rewards, seconds_taken
 from stretto.evaluation.statistics.summary import Summary
-from stretto.run_folder import CHANGES, IDENTITY
+from stretto.run_folder import CHANGES, IDENTITY, INVOCATIONS, TIMING
 
 _LONGEST_HEAD = 40
 _SHOWN_VERSIONS = ("stretto", "python", "numpy", "gymnasium", "torch")
@@ -57,7 +57,7 @@ def render_html(report: Report, films: Mapping[RecordKey, Path] | None = None) -
         "Statistics": _game_statistics(report),
         "Timing": _timing(report),
         "Plan": facts_list(
-            {key: value for key, value in report.plan.items() if key not in ("timing", IDENTITY, CHANGES)}
+            {key: value for key, value in report.plan.items() if key not in (TIMING, IDENTITY, CHANGES)}
         ),
         "Identity": identity_section(report.plan),
     }
@@ -89,7 +89,7 @@ def _head(report: Report, groups: Sequence[FailureGroup]) -> str:
         count = "count as the worst seen" if report.summary.failed == "worst" else "do not count"
         what = f"{failed:,} of {counted(len(report.records), 'episode')} failed and {count}"
         warning = f'<p class="bad"><a href="#failures">{what}</a></p>\n'
-    about = f"{_sizes(report)}{_run(report.plan.get('timing'))}{_versions(report.plan)}"
+    about = f"{_sizes(report)}{_run(report.plan.get(TIMING))}{_versions(report.plan)}"
     return f"{_answer(answer_of(report.summary), 'h1')}{warning}{about}"
 
 
@@ -106,12 +106,12 @@ def _sizes(report: Report) -> str:
 
 
 def _run(timing: Any) -> str:
-    """Say when the evaluation was run, and by which command."""
-    found = timing if isinstance(timing, Mapping) else {}
-    began, command = found.get("began"), found.get("command")
-    when = f"<time>{text(str(began))}</time>" if began else ""
-    how = f"<code>{text(str(command))}</code>" if command else ""
-    return f'<p id="run" class="soft">{" · ".join(filter(None, [when, how]))}</p>\n' if when or how else ""
+    """Say when the evaluation was begun and resumed, and by which commands."""
+    lines = []
+    for one in timing.get(INVOCATIONS, []) if isinstance(timing, Mapping) else ():
+        command = f" · <code>{text(one['command'])}</code>" if "command" in one else ""
+        lines.append(f"<time>{text(one['began'])}</time>{command}")
+    return f'<p id="run" class="soft">{"<br>resumed ".join(lines)}</p>\n' if lines else ""
 
 
 def _versions(plan: Mapping[str, Any]) -> str:
@@ -327,8 +327,9 @@ def _timing(report: Report) -> str:
     heads = ["mission", "policy", "episodes", "seconds", "median", "longest", "steps/s"]
     note = "What the episodes took by the clock, on which nothing else here depends. A diamond is the median."
     words = _plots(note, plots) + table(heads, cells, names=2) if seconds else ""
-    timing = report.plan.get("timing", {})
-    return words + facts_list(timing if isinstance(timing, Mapping) else {"seconds": timing})
+    timing = report.plan.get(TIMING, {})
+    timing = timing if isinstance(timing, Mapping) else {"seconds": timing}
+    return words + facts_list({name: value for name, value in timing.items() if name != INVOCATIONS})
 
 
 def _plots(note: str, plots: Sequence[str]) -> str:
