@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import pickle
 import sys
+import traceback
 from functools import partial
 from typing import Any
 
@@ -98,12 +99,17 @@ def _play(envs: Any) -> None:
 
 
 def _has_traceback(error: BaseException) -> None:
-    frames, text = [], notes(error)
-    trace = error.__traceback__
-    while trace is not None:
-        frames.append(trace.tb_frame.f_code.co_name)
-        trace = trace.tb_next
-    assert "_raise" in frames or "in _raise" in text
+    assert "in _raise\n" in "".join(traceback.format_exception(error))
+
+
+@every_backend
+def test_the_traceback_of_a_world_is_printed_once(options):
+    with stretto.make_vec(raisers(3, ValueError), 4, **options) as envs:
+        with pytest.raises(ValueError, match="the world's own words") as caught:
+            _play(envs)
+        printed = "".join(traceback.format_exception(caught.value))
+        assert printed.count("in _raise\n") == 1
+        assert notes(caught.value).count("while stepping") == 1
 
 
 @every_backend

@@ -88,11 +88,10 @@ class Failure:
         try:
             if isinstance(self.exception, bytes):
                 original: Any = pickle.loads(self.exception)
-                original.add_note(f"{self.place}; remote traceback:\n{self.text.rstrip()}")
-                original.__cause__ = as_text
+                original.__cause__ = as_text  # Python prints the remote traceback from here, above the exception's own
             else:
-                original = self.exception
-                original.add_note(str(self.place))  # its traceback it carries itself
+                original = self.exception  # which carries its traceback itself
+            original.add_note(str(self.place))
             original.place = self.place
         except Exception:  # noqa: BLE001  its class is not known here, or forbids attributes: text always arrives
             return as_text
