@@ -245,6 +245,14 @@ class EnvGroup:
         self._doing = "stepping"
         return observation
 
+    def number(self, reward: Any) -> float:
+        """Return the reward of the only world as a number; raise if it is none."""
+        try:
+            return float(array("d", (reward,))[0])
+        except (TypeError, ValueError):
+            check_scalars(reward, False, False, self.place())
+            raise
+
     def cut_episodes(self) -> None:
         """Let the next steps of worlds be their last whose time is over."""
         clock = self.clock
@@ -298,10 +306,11 @@ class EnvGroup:
 
     def _write(self, rows: Rows, i: int, observation: Any) -> None:
         """Write a row as numpy converts it, if it has the right shape."""
-        self._check_shape(observation)
+        self.check_shape(observation)
         rows.target[i] = observation
 
-    def _check_shape(self, observation: Any) -> None:
+    def check_shape(self, observation: Any) -> None:
+        """Raise unless what the world that the group is at observed has the right shape."""
         if observation is None or (self._shape and not has_shape(observation, self._shape)):
             self._refuse(observation)
 
@@ -310,7 +319,7 @@ class EnvGroup:
         return observation, info
 
     def _reset_in_same_step(self, i: int, observation: Any, info: dict[str, Any]) -> Started:
-        self._check_shape(observation)
+        self.check_shape(observation)
         # Many worlds write every observation into one array of theirs, and the reset would overwrite the last.
         self._entries.append((self.first + i, {"final_obs": copy.deepcopy(observation), "final_info": info}))
         return self.slots[i].autoreset()

@@ -26,7 +26,7 @@ from stretto.errors import PolicyFailed, UsageError
 from stretto.policies.batches import Batches, Call, probe_rows
 from stretto.policies.block_actors import BlockActors
 from stretto.policies.identity import loading_name
-from stretto.policies.loading import load_policy, reset_policy
+from stretto.policies.loading import FunctionPolicy, load_policy, reset_policy
 from stretto.policies.spec import PolicySpec
 from stretto.policies.states import map_state
 from stretto.seeding import PrivateGenerators, SeedTree
@@ -216,6 +216,8 @@ class Actors:
 
     def _player(self, loaded: _Loaded, who: AgentEpisode, guard: PrivateGenerators | None) -> _Player:
         def make() -> Any:
+            if isinstance(loaded.policy, FunctionPolicy):  # two generators that nobody draws from would take 20 µs
+                return loaded.policy.agent_policy(who.agent)
             # Policies like to sample their actions from the space: these numbers too are the agent's own.
             loaded.world.action_spaces[who.agent].seed(who.tree.child("space").seed())
             policy = loaded.policy.agent_policy(who.agent)
@@ -286,18 +288,13 @@ class Actors:
                 decisions.update(zip([group[k] for k in call.places.values()], answers, strict=True))
         return [decisions[i] for i in range(len(questions))]
 
-    def chooser(self, episode: EpisodeKey, agent: AgentId) -> Callable[[Observation], Any]:
-        """Return what chooses for one agent of an episode, with nothing around it that it needs not."""
+    def chooser(
+        self, episode: EpisodeKey, agent: AgentId
+    ) -> tuple[Callable[[Observation], Any], Callable[[BaseException], PolicyFailed]]:
+        """Return what chooses for one agent of an episode, with nothing around it, and what says who failed if it raises."""
         player = self._players[episode, agent]
         step = player.step if player.guard is None else partial(player.guard.run, player.step)
-
-        def choose(observation: Observation) -> Any:
-            try:
-                return step(observation)
-            except (Exception, SystemExit) as error:
-                raise _failed(player.who, error) from error
-
-        return choose
+        return step, partial(_failed, player.who)
 
     def act_block(self, block: Block) -> BlockAnswer:
         """Return what the agents of a block do: batches with the same leading axes. Whoever does not act has zeros."""

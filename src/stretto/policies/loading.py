@@ -96,7 +96,7 @@ def _load_function(found: Any, spec: PolicySpec, world: WorldSpec) -> MultiAgent
     check_parameters(found, spec.kwargs, spec.name, without=(parameters_of(found) or ("",))[:1])
     # A partial has no reset: one agent's new episode is no reason to reset what all agents share.
     function = functools.partial(_with_data(found, spec), **spec.kwargs)
-    return _Separate(world, lambda agent: _Calling(function))
+    return FunctionPolicy(world, _Calling(function))
 
 
 def _offered(found: Any, **values: Any) -> dict[str, Any]:
@@ -135,6 +135,17 @@ class _Separate(MultiAgentPolicy):
         return cast(AgentPolicy, self._make(agent))
 
 
+class FunctionPolicy(MultiAgentPolicy):
+    """A function as the policy of all agents: it is never reset, and is given nothing that it could draw from."""
+
+    def __init__(self, world: WorldSpec, calling: AgentPolicy) -> None:
+        super().__init__(world)
+        self._calling = calling
+
+    def agent_policy(self, agent: AgentId) -> AgentPolicy:
+        return self._calling
+
+
 class _Calling(AgentPolicy):
     """A callable as the policy of one agent."""
 
@@ -144,8 +155,9 @@ class _Calling(AgentPolicy):
     def reset(self, rng: np.random.Generator) -> None:
         reset_policy(self._function, rng)
 
-    def step(self, observation: Observation) -> Action:
-        return self._function(observation)
+    @property
+    def step(self) -> Callable[[Observation], Action]:  # the function itself: a call less a step
+        return self._function
 
 
 _ResetCall = Callable[[Any, np.random.Generator], object]
