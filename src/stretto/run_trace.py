@@ -58,7 +58,8 @@ def traced(path: Path | None, run: str) -> Iterator[None]:
         for name, _, _, process, _ in log.spans:
             if name.startswith(_BELOW):
                 log.names[process] = f"policies of {log.names[process].rpartition(' of ')[2]}"
-        log.save(path)
+        if path.parent.is_dir():  # a run that was refused leaves no folder, and has nothing to show
+            log.save(path)
 
 
 class TracedService:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from stretto.cli.progress import ProgressLines, moving_table, shown_progress
+from stretto.cli.eval_progress import ProgressLines, moving_table, shown_progress
 from stretto.evaluation.progress import Progress, RunningTask
 from stretto.evaluation.records import EpisodeRecord
 

@@ -14,6 +14,7 @@ import typer
 
 import stretto
 from stretto.cli.bench import bench_command
+from stretto.cli.collect import collect_command
 from stretto.cli.describe import describe_command
 from stretto.cli.eval import evaluate_command
 from stretto.cli.missions import missions_command
@@ -39,6 +40,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("eval")(evaluate_command)
+app.command("collect")(collect_command)
 app.command("report")(report_command)
 app.command("compare")(compare_command)
 app.command("missions")(missions_command)
@@ -76,14 +78,15 @@ def main(arguments: list[str] | None = None) -> int:
         message = error.format_message().rstrip(".")
         return _say(f"{message}{' See' if message.endswith('?') else '; see'}: {_help_of(error)}", BAD_USAGE)
     except (UsageError, gymnasium.error.Error) as error:
-        return _say(str(error), BAD_USAGE)
+        return _say(_with_notes(error), BAD_USAGE)
     except StrettoError as error:
-        return _say(str(error), FAILED)
+        return _say(_with_notes(error), FAILED)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except Exception as error:
         if hasattr(error, "place"):
-            say(f"stretto: code of a mission or a policy raised {type(error).__name__}: {error} {error.place}")
+            raised = f"{type(error).__name__}: {_with_notes(error)}"
+            say(f"stretto: code of a mission or a policy raised {raised} {error.place}")
             print(users_frames(error), end="", file=sys.stderr)
         elif isinstance(error, BrokenPipeError):
             # Whoever read our output has enough; nothing more can be said there, not even when the interpreter flushes it.
@@ -102,6 +105,14 @@ def _with_values(words: list[str]) -> Iterator[str]:
     """Give `--trace` an empty value where it has none: the parser knows only options that never or always have one."""
     for word, following in itertools.pairwise([*words, "-"]):
         yield f"{word}=" if word == "--trace" and following.startswith("-") else word
+
+
+def _with_notes(error: BaseException) -> str:
+    """Return what an error says, and what was noted of it in a few words, such as "in rollout 3"."""
+    notes = [
+        one for one in getattr(error, "__notes__", ()) if "\n" not in one and one != str(getattr(error, "place", None))
+    ]
+    return "; ".join([str(error), *notes])
 
 
 def _help_of(error: Any) -> str:

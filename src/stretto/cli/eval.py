@@ -2,46 +2,40 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import typer
 
-from stretto.checkpoint import atomic_write
 from stretto.cli import options
+from stretto.cli.arguments import asked_for, is_given, keep_arguments
+from stretto.cli.eval_progress import shown_progress
 from stretto.cli.films import film, tell_unfilmable
 from stretto.cli.options import DONE, FAILED, Format
-from stretto.cli.progress import shown_progress
 from stretto.cli.results import print_report, prints_on_stderr
 from stretto.cli.runs import say_changes
 from stretto.cli.text import say
 from stretto.core import SIMULTANEOUS
-from stretto.errors import ResourceError, UsageError
+from stretto.errors import UsageError
 from stretto.evaluation.evaluate import EvaluationInterrupted, evaluate
+from stretto.evaluation.journal import EVALUATION
 from stretto.evaluation.plan import HANG_SECONDS, Plan, entries_of
 from stretto.evaluation.report.report import Report
 from stretto.missions.mission import Mission
 from stretto.missions.resolve import find_missions
-from stretto.plain_records import record_from
 from stretto.policies.spec import DEFAULT_STRATEGY, PolicySpec, parse_policy
 from stretto.policies.torch_settings import determinism_note
 from stretto.run_folder import PLAN
 from stretto.run_trace import TRACE
 
-ARGUMENTS = "arguments.json"
 _OF_MISSIONS_AND_POLICIES = ("mission", "policy", "variant", "cogs", "map_seed", "allow_import")
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What results depend on, as the user wrote it; kept in the folder of an evaluation, so that it can be gone on with.
-
-    Each field has the name of an option of `stretto eval`, and its default.
-    """
+    """What results depend on, as the user wrote it; kept in the folder of an evaluation, so that it can be gone on with."""
 
     mission: list[str] = field(default_factory=list)
     policy: list[str] = field(default_factory=list)
@@ -64,34 +58,6 @@ class Asked:
     failed: str = "exclude"
     normalize: str | None = None
     allow_import: bool = False
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
-        """Return what is asked for by the values of options, of which those that are None were not given."""
-        given = {one.name: values[one.name] for one in fields(cls)}
-        return cls(**{name: value for name, value in given.items() if value is not None})
-
-    @classmethod
-    def begun(cls, folder: Path) -> Self:
-        """Return what was asked for in the evaluation that was begun in a folder."""
-        try:
-            return record_from(cls, json.loads((folder / ARGUMENTS).read_bytes()))
-        except (OSError, ValueError, RecursionError):
-            raise UsageError(
-                f"there is no evaluation to go on with in {folder}: it has no readable {ARGUMENTS}; name the missions and "
-                f"policies again, beside --resume {folder}"
-            ) from None
-
-    def keep(self, folder: Path, *, resume: bool) -> None:
-        """Write it into a folder; where an evaluation goes on, of what it holds only the number of episodes changes."""
-        kept = self
-        if resume:
-            with suppress(UsageError):  # what is damaged, or was not there, is written anew
-                kept = replace(Asked.begun(folder), episodes=self.episodes)
-        try:
-            atomic_write(folder / ARGUMENTS, json.dumps(asdict(kept), indent=1) + "\n")
-        except OSError as error:
-            raise ResourceError(f"{folder / ARGUMENTS} could not be written: {error.strerror}; make room") from None
 
     def check(self) -> None:
         """Refuse what could not be played."""
@@ -214,15 +180,12 @@ def _asked(context: typer.Context, values: Mapping[str, Any]) -> Asked:
     """Return what the values of options ask for; with `--resume` alone, what was asked for in that folder."""
     if values["episode_seeds"] is not None:
         seeds = options.read_seeds(values["episode_seeds"])
-        if _is_given(context, "episodes") and values["episodes"] != len(seeds):
+        if is_given(context, "episodes") and values["episodes"] != len(seeds):
             raise UsageError(
                 f"--episode-seeds has {len(seeds)} episodes, got --episodes {values['episodes']}; leave it out"
             )
         values = {**values, "episode_seeds": seeds, "episodes": len(seeds)}
-    asked = Asked.of(values)
-    if values["resume"] is not None and not values["mission"] and not values["policy"]:
-        now = {one.name: getattr(asked, one.name) for one in fields(Asked) if _is_given(context, one.name)}
-        asked = replace(Asked.begun(values["resume"]), **now)
+    asked = asked_for(Asked, context, values, EVALUATION)
     asked.check()
     return asked
 
@@ -245,12 +208,6 @@ def _idle(names: list[str], report: Report) -> str:
     )
 
 
-def _is_given(context: typer.Context, option: str) -> bool:
-    """Whether an option stands on the command line, be it with its default."""
-    source = context.get_parameter_source(option)
-    return source is not None and source.name == "COMMANDLINE"
-
-
 def _evaluated(
     asked: Asked, missions: list[Mission], specs: list[PolicySpec], how: dict[str, Any], output: Format, *, quiet: bool
 ) -> Report:
@@ -258,7 +215,7 @@ def _evaluated(
 
     def begin() -> None:
         if how["out"] is not None:
-            asked.keep(how["out"], resume=how["resume"])
+            keep_arguments(asked, how["out"], EVALUATION, resume=how["resume"])
         if asked.deterministic:
             say(f"deterministic: {determinism_note()}")
 

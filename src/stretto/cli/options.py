@@ -13,6 +13,7 @@ from typer import BadParameter, Context, Option
 from stretto.core import TURNS
 from stretto.errors import UsageError
 from stretto.policies.spec import STRATEGIES
+from stretto.workers.backends import BACKENDS
 
 T = TypeVar("T")
 
@@ -32,6 +33,13 @@ class Format(StrEnum):
 def command_line(context: Context) -> str | None:
     """Return the command line that the user wrote, for a report to show."""
     return shlex.join(["stretto", *context.obj]) if context.obj else None
+
+
+class TableOrJson(StrEnum):
+    """How results are printed that are no table of records."""
+
+    TABLE = "table"
+    JSON = "json"
 
 
 def _reader(convert: Callable[[str], T], what: str) -> Callable[[str], T]:
@@ -54,6 +62,11 @@ def whole(*names: str, help: str, **more: Any) -> Any:  # noqa: A002  as Typer c
 def number(*names: str, help: str, metavar: str = "NUMBER") -> Any:  # noqa: A002  as Typer calls it
     """Return an option whose value is a number."""
     return Option(*names, parser=_reader(float, "a number"), metavar=metavar, help=help)
+
+
+def flag(*names: str, help: str) -> Any:  # noqa: A002  as Typer calls it
+    """Return an option without a value."""
+    return Option(*names, help=help)
 
 
 def read_seeds(text: str) -> list[int]:
@@ -95,6 +108,8 @@ Policies = Annotated[
         help="A name, pkg.module:Class, file.py:Class, or class=NAME,data=FILE,kw.x=1.",
     ),
 ]
+Mission = Annotated[str | None, Option("-m", "--mission", metavar="MISSION", help="A mission, as for stretto eval.")]
+Policy = Annotated[str | None, Option("-p", "--policy", metavar="POLICY", help="A policy, as for stretto eval.")]
 SomePolicies = Annotated[list[str], Option("-p", "--policy", metavar="POLICY", help="A policy, as for stretto eval.")]
 Variants = Annotated[
     list[str] | None, Option("-v", "--variant", metavar="NAME", help="A variant of the mission's game.")
@@ -109,6 +124,10 @@ Turns = Annotated[
     ),
 ]
 Episodes = Annotated[int, whole("-e", "--episodes", help="Episodes of each mission.")]
+Backend = Annotated[
+    str,
+    Option("--backend", metavar="|".join(("auto", *BACKENDS)), help="Where worlds are stepped; changes no rollout."),
+]
 Steps = Annotated[int | None, whole("-s", "--steps", help="The most steps of an episode.")]
 Seed = Annotated[int, whole("--seed", help="The seed of everything random.")]
 EpisodeSeeds = Annotated[

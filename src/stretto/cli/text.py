@@ -80,8 +80,9 @@ def users_code(doing: str) -> Iterator[None]:
     except StrettoError:
         raise
     except Exception as error:
-        with suppress(AttributeError):
-            error.place = Place(doing)  # type: ignore[attr-defined]
+        if not hasattr(error, "place"):
+            with suppress(AttributeError):
+                error.place = Place(doing)  # type: ignore[attr-defined]
         raise
 
 

@@ -36,6 +36,7 @@ from stretto.policies.actors import PolicyPlan
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
 from stretto.run_trace import traced_runner, traced_worlds
+from stretto.workers.backends import backend_named
 from stretto.workers.mail import unsendable
 
 ACT_ROWS = 32
@@ -272,6 +273,8 @@ def _in_blocks(
 def _whole(player: TrialPlayer, queue: Queue, budget: CpuBudget, options: Mapping[str, Any]) -> Generator[Rollout]:
     """Play whole trials: in the caller first, and in workers where that takes so long that they pay."""
     backend, workers, isolate = options.get("backend", "auto"), options.get("workers"), options.get("isolate", False)
+    if backend != "auto":
+        backend_named(backend)
     workers = workers or (1 if backend == "serial" else budget.free)
     in_place = backend == "serial" or (backend == "auto" and not isolate)
     if in_place and workers > 1 and (reason := unsendable(player)) is not None:

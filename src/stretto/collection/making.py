@@ -79,5 +79,5 @@ def world_maker(world: Any, turns: str, max_steps: int | None, options: dict[str
     if max_steps is not None:
         wrappers.append(partial(limit_steps, as_agents=agents, max_steps=max_steps))
     kwargs = with_render_mode(options.pop("env_kwargs", None), options.pop("render_mode", None))
-    (make,) = makers(world, 1, kwargs, wrappers, options.pop("variants", ()))
+    (make,) = makers(world, 1, kwargs, wrappers, options.pop("variants", ()), turns)
     return make

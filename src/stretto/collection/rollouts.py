@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +48,7 @@ class Rollouts(Sequence[Rollout]):
 
     def digest(self) -> str:
         """Return a sha256 of all of them."""
-        return hashlib.sha256("".join(one.digest() for one in self).encode()).hexdigest()
+        return joint_digest(one.digest() for one in self)
 
     def save(self, folder: str | os.PathLike[str], form: str = "safetensors") -> None:
         """Write them into a folder, as safetensors or npz with JSON; `stretto.load_rollouts` reads them.
@@ -60,6 +60,11 @@ class Rollouts(Sequence[Rollout]):
 
     def __repr__(self) -> str:
         return f"Rollouts({len(self)} rollouts, {int(self.lengths.sum())} steps)"
+
+
+def joint_digest(digests: Iterable[str]) -> str:
+    """Return the digest of a set of rollouts that have these."""
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def load_rollouts(folder: str | os.PathLike[str]) -> Rollouts:
