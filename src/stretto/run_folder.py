@@ -97,11 +97,14 @@ class RunFolder:
 
     def check_same(self) -> None:
         """Refuse to go on with a run that had another plan; code, weights and versions are looked at in `take_changes`."""
+        if self._made:
+            raise no_folder(self.path, self.kind)
         self.plan = begun = read_plan(self.path, self.kind)
         noun, units = self.kind.noun, self.kind.units
         if units in self._now and units not in begun:
             raise UsageError(
-                f"there is no {noun} to go on with in {self.path}: its {PLAN} is that of another kind of run"
+                f"there is no {noun} to go on with in {self.path}: its {PLAN} is that of another kind of run; choose another "
+                f"folder"
             )
         for key in sorted({*begun, *self._now} - {IDENTITY, CHANGES, TIMING}):
             was, wanted = begun.get(key), self._now.get(key)
@@ -188,6 +191,11 @@ def invoked_now(command: str | None) -> dict[str, Any]:
     return {INVOCATIONS: [{"began": began, **({"command": command} if command else {})}]}
 
 
+def no_folder(folder: Path, kind: RunKind) -> UsageError:
+    """Return what is raised where a run should be resumed whose folder is not there."""
+    return UsageError(f"{kind.a_noun} is resumed from its folder, and {folder} does not exist; name the folder of --out")
+
+
 def read_plan(folder: Path, kind: RunKind) -> dict[str, Any]:
     """Return what describes the run that was begun in a folder.
 
@@ -199,7 +207,10 @@ def read_plan(folder: Path, kind: RunKind) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError):
         plan = None
     if not isinstance(plan, dict):
-        raise UsageError(f"there is no {kind.noun} to go on with in {folder}: it has no readable {PLAN}")
+        raise UsageError(
+            f"{kind.a_noun} has a readable {PLAN}, and {folder} has none; put it back from a copy, or begin again in another "
+            f"folder"
+        )
     return plan
 
 

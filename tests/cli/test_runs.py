@@ -82,6 +82,36 @@ def test_runs_are_compared_on_stdout_and_notes_go_to_stderr(call):
     assert "seed is 0 in one and 5 in three; play one of them again" in told
 
 
+@pytest.mark.parametrize("named", [[], [*PLAY[1:], "-p", "noop"]], ids=["alone", "with missions and policies"])
+def test_a_folder_that_does_not_exist_cannot_be_resumed_and_is_not_made(call, named):
+    code, _, told = call("eval", *named, "--resume", "missing")
+    assert code == 2
+    assert "missing does not exist; name the folder of --out" in told
+    assert not Path("missing").exists()
+
+
+def test_a_folder_with_a_broken_plan_is_told_with_a_remedy_by_all_commands_that_read_it(call):
+    for name in ("one", "two"):
+        call(*PLAY, "-p", "noop", "-e", "1", "--out", name)
+    for file in ("plan.json", "summary.json"):
+        Path("two", file).write_text("{")
+    for words in (["compare", "one", "two"], ["report", "two"], ["eval", "--resume", "two", "-e", "2"]):
+        code, _, told = call(*words)
+        assert code == 2
+        assert "two has none; put it back from a copy, or begin again in another folder" in " ".join(told.split())
+        assert "to go on with" not in told
+
+
+def test_a_report_on_two_records_of_one_episode_names_the_file_and_the_line(call):
+    call(*PLAY, "-p", "noop", "-e", "2", "--out", "run")
+    file = Path("run/episodes.jsonl")
+    file.write_text(file.read_text() + file.read_text().splitlines()[1] + "\n")
+    code, _, told = call("report", "run")
+    assert code == 2
+    told = " ".join(told.split())
+    assert "one line in run/episodes.jsonl, and line 3 is another one of episode 1 of noop" in told
+
+
 @pytest.mark.parametrize(
     "content", ['{"episodes": "ten"}', '{"mission": 5}', "[1]", "{", '{"only": 7}', '{"later": 1}']
 )
@@ -90,7 +120,7 @@ def test_arguments_that_are_damaged_are_told_and_can_be_given_again(call, conten
     Path("run/arguments.json").write_text(content)
     code, _, told = call("eval", "--resume", "run")
     assert code == 2
-    assert "it has no readable arguments.json; name the missions and policies again, beside --resume run" in told
+    assert "a readable arguments.json, and run has none; name the missions and policies of the evaluation again" in told
     assert call(*PLAY, "-p", "agent.py:act", "-e", "3", "--resume", "run")[0] == 0
     assert call("eval", "--resume", "run", "-e", "4")[0] == 0
 

@@ -158,7 +158,7 @@ def test_a_folder_that_holds_something_is_not_overwritten_and_an_empty_one_is_no
     plain().save(tmp_path / "saved")
     with pytest.raises(UsageError, match="holds a collection that was begun"):
         kept(tmp_path / "saved")
-    with pytest.raises(UsageError, match=r"there is no collection to go on with in .* no readable plan"):
+    with pytest.raises(UsageError, match=r"a collection is resumed from its folder, and .*nothing does not exist"):
         kept(tmp_path / "nothing", resume=True)
     assert not (tmp_path / "nothing").exists()
     stretto.evaluate(Drift, "random", episodes=1, steps=3, jobs=0, out=tmp_path / "evaluation")

@@ -201,7 +201,7 @@ def test_a_damaged_summary_is_told_and_built_again(folder, content):
 def test_a_damaged_plan_is_told(folder, content):
     play("run")
     (folder / "run/plan.json").write_bytes(content)
-    with pytest.raises(UsageError, match=r"no evaluation to go on with in run: it has no readable plan\.json"):
+    with pytest.raises(UsageError, match=r"an evaluation has a readable plan\.json, and run has none; put it back"):
         play("run", resume=True)
 
 

@@ -17,7 +17,7 @@ import typer
 from stretto.checkpoint import atomic_write
 from stretto.errors import ResourceError, UsageError
 from stretto.plain_records import record_from
-from stretto.run_folder import RunKind
+from stretto.run_folder import RunKind, no_folder
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -48,12 +48,14 @@ def is_given(context: typer.Context, option: str) -> bool:
 
 def begun_with(form: type[A], folder: Path, kind: RunKind) -> A:
     """Return what was asked for in the run that was begun in a folder."""
+    if not folder.exists():
+        raise no_folder(folder, kind)
     try:
         return record_from(form, json.loads((folder / ARGUMENTS).read_bytes()))
     except (OSError, ValueError, RecursionError):
         raise UsageError(
-            f"there is no {kind.noun} to go on with in {folder}: it has no readable {ARGUMENTS}; name the missions and "
-            f"policies again, beside --resume {folder}"
+            f"--resume alone needs a readable {ARGUMENTS}, and {folder} has none; name the missions and policies of the "
+            f"{kind.noun} again, beside --resume {folder}"
         ) from None
 
 

@@ -129,15 +129,15 @@ def read_records(path: Path, *, whole: bool) -> list[EpisodeRecord]:
     """Return the records of a file with one a line; of one that is not `whole`, a last line that was cut off is left out.
 
     Raises:
-        UsageError: if a line is damaged. The file stays as it is.
+        UsageError: if a line is damaged, or two are of the same episode. The file stays as it is.
     """
     lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
     # Whatever stands after the last end of a line was being written when the process died.
     cut_off = lines.pop()
-    records = []
+    records: dict[RecordKey, EpisodeRecord] = {}
     for number, line in enumerate([*lines, cut_off] if whole and cut_off else lines, 1):
         try:
-            records.append(EpisodeRecord.from_json(json.loads(line)))
+            record = EpisodeRecord.from_json(json.loads(line))
         except (ValueError, RecursionError) as error:
             # What JSON says of it counts lines and columns of its own, of this one line.
             reason = "it is no JSON" if isinstance(error, _NO_JSON) else " ".join(str(error).split())
@@ -145,4 +145,9 @@ def read_records(path: Path, *, whole: bool) -> list[EpisodeRecord]:
                 f"each line of {path} must be the record of an episode, but line {number} is damaged: {reason}; put the "
                 f"file back from a copy, or remove that line, and --resume plays its episode again"
             ) from None
-    return records
+        if records.setdefault(record.key, record) is not record:
+            raise UsageError(
+                f"each episode has one line in {path}, and line {number} is another one of episode {record.episode} of "
+                f"{record.label} on {record.mission}; remove one of the two"
+            )
+    return list(records.values())
