@@ -193,7 +193,9 @@ def invoked_now(command: str | None) -> dict[str, Any]:
 
 def no_folder(folder: Path, kind: RunKind) -> UsageError:
     """Return what is raised where a run should be resumed whose folder is not there."""
-    return UsageError(f"{kind.a_noun} is resumed from its folder, and {folder} does not exist; name the folder of --out")
+    return UsageError(
+        f"{kind.a_noun} is resumed from its folder, and {folder} does not exist; name the folder of --out"
+    )
 
 
 def read_plan(folder: Path, kind: RunKind) -> dict[str, Any]:

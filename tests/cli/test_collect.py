@@ -96,7 +96,10 @@ def test_tasks_of_a_file_are_drawn_and_summarized_one_by_one(call):
         ("-m pointgoal -p random --backend quick --out data", "backend must be 'auto', 'serial'"),
         ("-m pointgoal -p random -j 0 --backend process --out data", "got --backend process beside it"),
         ("-m pointgoal -p random --tasks bad.yaml --out data", "in rollout 0, with the task 'north'"),
-        ("--resume nowhere", "a collection is resumed from its folder, and nowhere does not exist; name the folder of --out"),
+        (
+            "--resume nowhere",
+            "a collection is resumed from its folder, and nowhere does not exist; name the folder of --out",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence_and_leaves_no_folder(call, tmp_path, words, sentence):
