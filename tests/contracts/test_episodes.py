@@ -120,11 +120,11 @@ def test_the_callers_options_are_left_as_they_were(options):
 @every_backend
 def test_the_first_reset_must_be_of_all(options):
     with stretto.make_vec(Drift, 2, **options) as envs:
-        with pytest.raises(stretto.ResetNeeded, match="not only some, because it was not reset yet"):
+        with pytest.raises(stretto.ResetNeeded, match="not only some, because they were not reset yet"):
             envs.reset(options={"reset_mask": np.array([True, False])})
-        with pytest.raises(stretto.ResetNeeded, match="it was not reset yet"):
+        with pytest.raises(stretto.ResetNeeded, match="they were not reset yet"):
             envs.step([0, 0])
-        with pytest.raises(stretto.ResetNeeded, match="it was not reset yet"):
+        with pytest.raises(stretto.ResetNeeded, match="they were not reset yet"):
             envs.send([0, 0])
         envs.reset(seed=0)
 

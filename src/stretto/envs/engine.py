@@ -27,7 +27,7 @@ from stretto.workers.requests import Request, answers_to, sender, signaller
 from stretto.workers.single_user import SingleUser
 from stretto.workers.supervisor import Supervisor
 
-_NOT_RESET, _STEP_FAILED = "it was not reset yet", "a step was interrupted or failed"
+_NOT_RESET, _STEP_FAILED = "they were not reset yet", "a step was interrupted or failed"
 
 
 class Engine:
