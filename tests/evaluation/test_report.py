@@ -463,6 +463,11 @@ def test_episodes_are_named_by_ranges_and_things_are_counted_in_words():
     assert listed(list("abcdef")) == "a, b, c, d and 2 more"
 
 
+def test_the_controls_of_a_player_do_not_cover_a_low_frame():
+    (rule,) = re.findall(r"(?m)^\.film video\{(.*)\}$", made().to_html())
+    assert {"min-height:160px", "object-position:top"} <= set(rule.split(";"))
+
+
 def test_films_in_the_folder_are_in_the_page(tmp_path, monkeypatch):
     records = [EpisodeRecord("m/1", label, 0, 0, 5, {"x": 1.0}, {}) for label in ("a", "b")]
     for record, suffix in zip(records, (".mp4", ".gif"), strict=True):
