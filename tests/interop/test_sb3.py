@@ -25,6 +25,7 @@ import stretto
 from stretto import AutoresetMode, UsageError
 from stretto.interop.sb3 import StrettoVecEnv, sb3_vec_env
 from tests.interop.walk import make_cartpole, make_hopper, make_lake, make_pendulum, make_walk
+from tests.worlds import Crowd
 
 torch.set_num_threads(1)  # networks this small only wait for further ones
 
@@ -301,6 +302,11 @@ def test_a_policy_can_be_evaluated_on_it():
 def test_another_autoreset_mode_is_refused_and_nothing_is_left_open():
     with pytest.raises(UsageError, match="SAME_STEP"):
         sb3_vec_env("CartPole-v1", 2, backend="process", autoreset_mode=AutoresetMode.NEXT_STEP)
+
+
+def test_worlds_with_many_agents_are_refused_with_what_can_be_done():
+    with pytest.raises(UsageError, match=r"got worlds with agents by name; write a gymnasium\.Env around such a world"):
+        sb3_vec_env(Crowd, 2, backend="serial")
 
 
 def test_what_is_no_vector_env_is_refused():

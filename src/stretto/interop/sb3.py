@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from stretto.envs.make import make_vec
+from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.vector import VectorEnv
 from stretto.errors import UsageError
 from stretto.interop.env_attributes import has_attribute, is_wrapped, read_attribute
@@ -55,6 +56,11 @@ class StrettoVecEnv(VecEnv):
     """
 
     def __init__(self, vector_env: Any) -> None:
+        if isinstance(vector_env, MultiAgentVectorEnv):
+            raise UsageError(
+                "Stable-Baselines3 needs worlds with one agent, got worlds with agents by name; write a gymnasium.Env around "
+                "such a world, in which one agent learns and the others follow policies of their own, and pass that"
+            )
         if not isinstance(vector_env, VectorEnv):
             raise UsageError(
                 f"Stable-Baselines3 needs worlds with one agent, in a stretto.VectorEnv, got a "
