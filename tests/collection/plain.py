@@ -7,7 +7,7 @@ import numpy as np
 from stretto.collection.collector import Trials
 from stretto.collection.experience import Experience, Rollout
 from stretto.collection.rollouts import Rollouts
-from stretto.collection.tasks import task_source
+from stretto.collection.tasks import rollout_tasks
 from stretto.core import PolicyStep
 
 
@@ -16,7 +16,7 @@ def plain_rollouts(make_env, make_policy, count, *, tasks=None, episodes=1, seed
 
     `see(observation, whether a later episode of the trial begins with it, task)` is what the policy sees.
     """
-    trials = Trials(seed, task_source(tasks), episodes)
+    trials = Trials(seed, rollout_tasks(tasks), episodes)
     found = []
     for index in range(count):
         rollout = _play(make_env(), make_policy(), trials.trial(index), see)

@@ -11,7 +11,7 @@ import pytest
 import stretto
 from stretto.collection.collector import Collector, Trials
 from stretto.collection.rollouts import Rollouts
-from stretto.collection.tasks import Curriculum, split_tasks, task_source
+from stretto.collection.tasks import Curriculum, rollout_tasks, split_tasks
 from stretto.collection.worlds import BlockWorlds, ReadyFirstWorlds
 from stretto.core import AgentPolicy, BlockAnswer, BlockPolicy, PolicyStep
 from stretto.errors import UsageError
@@ -62,7 +62,7 @@ def collector(make, slots, policy, *, way=BlockWorlds, **options):
 def collected(make, slots, policy, count, *, tasks=None, episodes=1, on_rollout=lambda worlds: None, **options):
     with collector(make, slots, policy, **options) as collecting:
         found = []
-        for rollout in collecting.rollouts(count, Trials(0, task_source(tasks), episodes)):
+        for rollout in collecting.rollouts(count, Trials(0, rollout_tasks(tasks), episodes)):
             found.append(rollout)
             on_rollout(collecting.worlds)
     assert sorted(one.index for one in found) == list(range(count))

@@ -24,7 +24,7 @@ from stretto.collection.reuse import carries_over
 from stretto.collection.rollout_folder import RolloutFolder
 from stretto.collection.rollouts import Rollouts
 from stretto.collection.stage import BlockStage
-from stretto.collection.tasks import ShownTasks, TaskSource, task_source
+from stretto.collection.tasks import RolloutTasks, ShownTasks, rollout_tasks
 from stretto.collection.worker_stage import TrialPlayer, WorkerStage, describe
 from stretto.collection.worlds import BlockWorlds, ReadyFirstWorlds
 from stretto.core import SIMULTANEOUS, AgentId, WorldSpec
@@ -130,7 +130,7 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
         raise UsageError("resume=True goes on with a collection in a folder, got none; pass the folder as out")
     views = {"boundaries": boundaries, "rewards": rewards, "oracle": oracle}
     settings = TrialSettings(seed, episodes_per_task, max_steps, turns, act_rows, fresh_worlds, **views)
-    choosing, source = _Choosing(policy, seed, act_rows, strategy), task_source(tasks)
+    choosing, source = _Choosing(policy, seed, act_rows, strategy), rollout_tasks(tasks)
     if isinstance(world, (VectorEnv, MultiAgentVectorEnv)):
         given = {**make_options, "max_steps": max_steps, "out": out, "fresh_worlds": fresh_worlds or None}
         given |= {name: value or None for name, value in views.items()}
@@ -196,7 +196,7 @@ def _earlier(folder: RolloutFolder, trials: Trials, on_rollout: Callable[[Rollou
 
 
 def _worlds_and_trials(
-    world: Any, source: TaskSource | None, settings: TrialSettings, options: dict[str, Any], *, check_reuse: bool
+    world: Any, source: RolloutTasks | None, settings: TrialSettings, options: dict[str, Any], *, check_reuse: bool
 ) -> tuple[TrialMaker, Trials]:
     """Return what makes worlds, and the trials that are played in them; takes what worlds need out of `options`."""
     trials = Trials(settings.seed, source, settings.episodes_per_task)
@@ -308,8 +308,8 @@ def _whole(player: TrialPlayer, queue: Queue, budget: CpuBudget, options: Mappin
 
 
 def _shown(
-    source: TaskSource | None, first: Any, view: TrialView, oracle: bool
-) -> tuple[TaskSource | None, TrialView | None]:
+    source: RolloutTasks | None, first: Any, view: TrialView, oracle: bool
+) -> tuple[RolloutTasks | None, TrialView | None]:
     """Return the tasks, all of one form if they are shown, and what policies see of a trial."""
     if not oracle:
         return source, view if view.boundaries or view.rewards else None

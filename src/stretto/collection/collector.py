@@ -9,7 +9,7 @@ import numpy as np
 
 from stretto.collection.experience import Rollout, Segment
 from stretto.collection.stage import BlockStage
-from stretto.collection.tasks import TaskSource, Trial
+from stretto.collection.tasks import RolloutTasks, Trial
 from stretto.collection.worlds import BlockWorlds
 from stretto.core import AgentId
 from stretto.policies.runners import Runner
@@ -21,7 +21,7 @@ class Trials:
     """The trials of a collection by index: the task, the seeds and the streams of each follow from that alone."""
 
     def __init__(
-        self, seed: int, tasks: TaskSource | None = None, episodes: int = 1, *, numbered: bool = False
+        self, seed: int, tasks: RolloutTasks | None = None, episodes: int = 1, *, numbered: bool = False
     ) -> None:
         self._tree, self._tasks, self._episodes, self._numbered = SeedTree(seed), tasks, episodes, numbered
         self._seen: dict[int, Rollout] = {}

@@ -17,7 +17,7 @@ from stretto.seeding import SeedTree
 NO_TASK = None
 
 
-class TaskSource(Protocol):
+class RolloutTasks(Protocol):
     """Says which task a rollout has. It is asked in any order, and must not depend on that."""
 
     def task(self, index: int, stream: np.random.Generator, seen: Sequence[Any]) -> Any:
@@ -66,7 +66,7 @@ class Curriculum:
 class ShownTasks:
     """The tasks of another source, all of which must have the form in which they are shown to policies."""
 
-    source: TaskSource
+    source: RolloutTasks
     form: TaskForm
 
     def task(self, index: int, stream: np.random.Generator, seen: Sequence[Any]) -> Any:
@@ -82,12 +82,12 @@ class ShownTasks:
         return self.source.needed(index)
 
 
-def task_source(tasks: Any) -> TaskSource | None:
+def rollout_tasks(tasks: Any) -> RolloutTasks | None:
     """Return the source that a user means by a list of tasks, a function `(index, stream)`, a curriculum or nothing."""
     if tasks is None:
         return None
     if hasattr(tasks, "needed"):
-        return cast(TaskSource, tasks)
+        return cast(RolloutTasks, tasks)
     if callable(tasks):
         return _Independent(tasks)
     if isinstance(tasks, np.ndarray) or (isinstance(tasks, Sequence) and not isinstance(tasks, (str, bytes))):

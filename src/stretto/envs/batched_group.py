@@ -19,8 +19,8 @@ from stretto.envs.arrays import Rows, in_c_order, write_rows
 from stretto.envs.checks import check_observation, check_scalars
 from stretto.envs.infos import BatchInfos, Infos, entries
 from stretto.envs.messages import Built, Extras, Origin, ResetSlot, SlotPlan
-from stretto.envs.outside import classes_of
 from stretto.envs.slot import GroupSettings
+from stretto.envs.watched_globals import classes_of
 from stretto.errors import InvalidOutput, Place, UsageError
 from stretto.seeding import PrivateGenerators, SeedTree
 from stretto.spaces import Array, Leaf, SpaceLayout, map_space, row_of

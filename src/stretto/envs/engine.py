@@ -17,10 +17,10 @@ from stretto.envs.arguments import slots_of
 from stretto.envs.arrays import STEP_ALL, Buffers, as_actions, step_one
 from stretto.envs.infos import InfoJoin, entries, merge
 from stretto.envs.messages import Extras
-from stretto.envs.outside import OutsideWatch
 from stretto.envs.recovery import Recovery
 from stretto.envs.slots import Options, Seeds, SlotState
 from stretto.envs.tasks import Tasks
+from stretto.envs.watched_globals import GlobalsWatch
 from stretto.errors import ClosedError, ResetNeeded, UsageError
 from stretto.spaces import Array
 from stretto.workers.requests import Request, answers_to, sender, signaller
@@ -52,7 +52,7 @@ class Engine:
         self._keeps_steps = supervisor.backend.start is not None  # worlds of the caller itself are never restored
         self._parts = [slice(seat.factory.slots.start, seat.factory.slots.stop) for seat in supervisor.seats]
         self._seat_of = [seat for seat in supervisor.seats for _ in seat.factory.slots]
-        self._outside = OutsideWatch.over(supervisor, recovery.limits.start)
+        self._globals_watch = GlobalsWatch.over(supervisor, recovery.limits.start)
         _engines.add(self)
 
     # ---- all slots ----
@@ -60,8 +60,8 @@ class Engine:
     def reset(self, seeds: Seeds, options: Options, slots: Sequence[int]) -> dict[str, Any]:
         """Reset `slots`; return the infos. The rows of all slots are then in `state.buffer`."""
         self.check_open()
-        if self._outside is not None:
-            self._outside.look()
+        if self._globals_watch is not None:
+            self._globals_watch.look()
         if self._together:
             self._check_together(seeds, options, slots)
         state, supervisor = self.state, self.supervisor
@@ -210,8 +210,8 @@ class Engine:
         if state.has_tasks:
             self._tell_next(state.coming_by_task(np.flatnonzero(state.counters.settle()).tolist()))
         self._stuck = None
-        if self._outside is not None:
-            self._outside.count_step()
+        if self._globals_watch is not None:
+            self._globals_watch.count_step()
         return infos
 
     def _take(self, answers: Sequence[Extras | None], buffer: int, parts: Sequence[Any]) -> dict[str, Any]:

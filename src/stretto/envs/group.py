@@ -16,8 +16,8 @@ from stretto.envs.arrays import Rows
 from stretto.envs.checks import check_observation, check_scalars
 from stretto.envs.infos import SlotInfo, pack
 from stretto.envs.messages import Built, Extras, Origin, ResetSlot, SlotPlan
-from stretto.envs.outside import classes_of
 from stretto.envs.slot import NEVER, Clock, GroupSettings, Maker, Slot, Started
+from stretto.envs.watched_globals import classes_of
 from stretto.errors import InvalidOutput, Place
 from stretto.spaces import SpaceLayout, has_shape, same_space
 

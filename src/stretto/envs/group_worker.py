@@ -17,9 +17,9 @@ from stretto.envs.checks import BlamingMail, parts_of, unpicklable
 from stretto.envs.group import EnvGroup, Group
 from stretto.envs.infos import Table
 from stretto.envs.messages import Attach, Extras
-from stretto.envs.outside import globals_here
 from stretto.envs.restorer import Restorer
 from stretto.envs.slot import GroupSettings, Maker
+from stretto.envs.watched_globals import globals_here
 from stretto.errors import InvalidOutput
 from stretto.workers.base import Port
 from stretto.workers.mail import dump
@@ -150,7 +150,7 @@ class GroupService:
             case messages.MapWorlds(function):
                 self._asked = group.everyone
                 return group.map(function)
-            case messages.LookOutside(names):
+            case messages.LookAtGlobals(names):
                 return group.classes() if names is None else globals_here(names)
             case messages.TellNext(episodes):
                 for slot, episode in episodes.items():

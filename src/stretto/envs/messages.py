@@ -119,7 +119,7 @@ class MapWorlds:
 
 
 @dataclass(frozen=True, slots=True)
-class LookOutside:
+class LookAtGlobals:
     """Say which values globals have there, by the names of their modules and their own.
 
     Without names, say which classes the worlds are of.

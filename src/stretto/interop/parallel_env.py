@@ -14,7 +14,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from stretto.collection.collector import Collector, Trials
 from stretto.collection.rollouts import Rollouts
-from stretto.collection.tasks import Trial, task_source
+from stretto.collection.tasks import Trial, rollout_tasks
 from stretto.collection.worlds import BlockWorlds
 from stretto.core import NextEpisode
 from stretto.envs.vector import VectorEnv
@@ -188,7 +188,7 @@ class ParallelEnv:
         for slot in self._slots:
             slot.trial = None
         try:
-            trials = Trials(seed, task_source(tasks), self._episodes, numbered=True)
+            trials = Trials(seed, rollout_tasks(tasks), self._episodes, numbered=True)
             collector = Collector(worlds, runner, dict.fromkeys(worlds.spec.agents, 0))
             return Rollouts(list(collector.rollouts(count, trials)))
         finally:

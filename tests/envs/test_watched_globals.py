@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import stretto
-from stretto.envs.outside import OutsideValues
+from stretto.envs.watched_globals import WatchedGlobals
 from tests.worlds import CountTo
 
 REWARD = 1.0
@@ -107,20 +107,20 @@ def test_a_worker_that_is_replaced_sees_what_it_saw_at_first():
 
 
 def test_only_what_the_code_reads_is_watched_and_a_cache_may_grow():
-    outside = OutsideValues([Rewarding])
+    watched = WatchedGlobals([Rewarding])
     global UNREAD
     UNREAD += 1
     CACHE[1] = 1
-    assert outside.changed() == []
+    assert watched.changed() == []
     change("a setting")
-    assert [(before, now) for _, before, now in outside.changed()] == [(0.0, 1.0)]
-    assert outside.changed() == []
+    assert [(before, now) for _, before, now in watched.changed()] == [(0.0, 1.0)]
+    assert watched.changed() == []
 
 
 def test_worlds_of_installed_packages_are_left_alone():
     import gymnasium
 
-    assert OutsideValues([gymnasium.Env, SimpleNamespace])._kept == {}
+    assert WatchedGlobals([gymnasium.Env, SimpleNamespace])._kept == {}
 
 
 IMPORTED = """

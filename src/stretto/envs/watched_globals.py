@@ -14,7 +14,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Self
 
-from stretto.envs.messages import LookOutside
+from stretto.envs.messages import LookAtGlobals
 from stretto.errors import GlobalsChanged, user_stacklevel
 from stretto.workers.requests import sender
 from stretto.workers.supervisor import Supervisor
@@ -43,11 +43,11 @@ def classes_of(env: Any) -> list[type]:
     return found
 
 
-class OutsideWatch:
+class GlobalsWatch:
     """Warns of what worlds read that is not the same for the caller's share and for workers."""
 
     def __init__(self, supervisor: Supervisor, classes: set[type]) -> None:
-        self._supervisor, self.values = supervisor, OutsideValues(classes)
+        self._supervisor, self.values = supervisor, WatchedGlobals(classes)
         self._steps = 0
 
     @classmethod
@@ -57,10 +57,10 @@ class OutsideWatch:
         remote = [seat for seat in supervisor.seats if not seat.inline]
         if not here or not remote or not supervisor.backend.pickles:
             return None
-        classes = supervisor.settle([supervisor.ask(here[0], sender(LookOutside()), "looking", limit_seconds)])[0]
+        classes = supervisor.settle([supervisor.ask(here[0], sender(LookAtGlobals()), "looking", limit_seconds)])[0]
         watch = cls(supervisor, classes)
         if names := list(watch.values.globals()):
-            there = supervisor.ask(remote[0], sender(LookOutside(names)), "looking", limit_seconds)
+            there = supervisor.ask(remote[0], sender(LookAtGlobals(names)), "looking", limit_seconds)
             watch.compare(supervisor.settle([there])[0])
         return watch
 
@@ -98,7 +98,7 @@ def _warn(how: str) -> None:
     warnings.warn(message, GlobalsChanged, stacklevel=user_stacklevel())
 
 
-class OutsideValues:
+class WatchedGlobals:
     """What the code of some classes reads that is a plain value and neither theirs nor installed, as it was at first.
 
     Of a dictionary only the keys are watched that it had: one that grows is a cache.
