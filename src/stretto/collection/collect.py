@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -25,19 +24,18 @@ from stretto.collection.rollout_folder import RolloutFolder
 from stretto.collection.rollouts import Rollouts
 from stretto.collection.stage import BlockStage
 from stretto.collection.tasks import RolloutTasks, ShownTasks, rollout_tasks
-from stretto.collection.worker_stage import TrialPlayer, WorkerStage, describe
+from stretto.collection.whole import play_whole
+from stretto.collection.worker_stage import TrialPlayer, describe
 from stretto.collection.worlds import BlockWorlds, ReadyFirstWorlds
 from stretto.core import SIMULTANEOUS, AgentId, WorldSpec
 from stretto.envs.make import make_vec
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.vector import VectorEnv
-from stretto.errors import RunsHere, UsageError, WorldCarriesOver, user_stacklevel
+from stretto.errors import UsageError, WorldCarriesOver, user_stacklevel
 from stretto.policies.actors import PolicyPlan
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
 from stretto.run_trace import traced_runner, traced_worlds
-from stretto.workers.backends import backend_named
-from stretto.workers.mail import unsendable
 
 ACT_ROWS = 32
 """How many rows a call of a policy that batches has for each agent. It decides last bits, so it is part of the plan."""
@@ -45,9 +43,6 @@ ACT_ROWS = 32
 MOST_ENVS = 64
 
 WAYS_TO_WAIT = ("auto", "lockstep", "ready-first", "whole")
-
-TRIAL_SECONDS, WORTH_SECONDS = 0.2, 1.0
-"""How long whole trials are played in the caller at least, and how long the rest must take for workers to be worth it."""
 
 
 def collect(  # noqa: PLR0913  every choice has a name and a default here
@@ -229,7 +224,7 @@ def _played(
     if wait in ("auto", "whole"):
         player = choosing.player(make, options)
         if wait == "whole" or not player.batches:
-            yield from _whole(player, queue, budget, options)
+            yield from play_whole(player, queue, budget, options)
             return
     count = min(len(queue), MOST_ENVS) if num_envs is None else num_envs
     with make_vec(make, count, copy=False, budget=budget, **options) as envs:
@@ -268,43 +263,6 @@ def _in_blocks(
         yield from queue.play(BlockStage(traced_worlds(worlds), traced_runner(runner), followed))
     finally:
         runner.close()
-
-
-def _whole(player: TrialPlayer, queue: Queue, budget: CpuBudget, options: Mapping[str, Any]) -> Generator[Rollout]:
-    """Play whole trials: in the caller first, and in workers where that takes so long that they pay."""
-    backend, workers, isolate = options.get("backend", "auto"), options.get("workers"), options.get("isolate", False)
-    if backend != "auto":
-        backend_named(backend)
-    workers = workers or (1 if backend == "serial" else budget.free)
-    in_place = backend == "serial" or (backend == "auto" and not isolate)
-    if in_place and workers > 1 and (reason := unsendable(player)) is not None:
-        warnings.warn(RunsHere(f"rollouts are played in this process alone: {reason}"), stacklevel=user_stacklevel())
-        workers = 1
-    began, played = time.perf_counter(), 0
-
-    def here() -> bool:
-        seconds = time.perf_counter() - began
-        return workers == 1 or seconds < TRIAL_SECONDS or len(queue) * seconds / max(1, played) < WORTH_SECONDS
-
-    if in_place:
-        stage = player.stage()
-        try:
-            for rollout in queue.play(stage, here):
-                played += 1
-                yield rollout
-        finally:
-            stage.close()
-    if len(queue):
-        limit, restarts = options.get("step_timeout", 60.0), options.get("max_restarts", 3)
-        if options.get("on_crash") == "raise":
-            restarts = 0
-        lease = budget.lease(workers)
-        elsewhere = WorkerStage(player, min(workers, len(queue)), limit_seconds=limit, max_restarts=restarts)
-        try:
-            yield from queue.play(elsewhere)
-        finally:
-            elsewhere.close()
-            lease.release()
 
 
 def _shown(
