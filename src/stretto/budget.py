@@ -128,7 +128,10 @@ class NativeThreads:
     def _found(self) -> list[_Pool]:
         has_torch = hasattr(sys.modules.get("torch"), "set_num_threads")  # not while it is being imported
         if self._pools is None or has_torch is not self._has_torch:
-            self._pools_by_thread, others = _pools(has_torch)
+            try:
+                self._pools_by_thread, others = _pools(has_torch)
+            except OSError:  # no descriptor is left to read which libraries are loaded: the next call tries again
+                return self._pools or []
             self._pools, self._has_torch = self._pools_by_thread + others, has_torch
         return self._pools
 
