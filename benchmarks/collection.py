@@ -5,9 +5,10 @@ steps or uneven ones, with a policy that costs nothing and one that costs as muc
 a process of its own and sleeps while others are measured. Rounds are interleaved, and ratios are taken within a round.
 Rollouts are counted by their work, because peers draw lengths of their own.
 
-`stretto auto` is a whole call of `collect`, with all that it starts and checks; the other ways of Stretto, and all
-others, keep their worlds and processes between collections. On a shared machine look at "CPU" as well: the time that all
-processes of a contestant computed for its work, over that of the plain loop. Progress goes to stderr.
+Everybody keeps worlds and processes between collections, ours by `open_collection`. Only `stretto auto, first call` is a
+whole call of `collect`, with all that it starts and checks; no bar is about it. On a shared machine look at "CPU" as
+well: the time that all processes of a contestant computed for its work, over that of the plain loop. Progress goes to
+stderr.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import collectors
 import psutil
 from collectors import (
     AUTO,
+    AUTO_BLOCK,
     ENTRIES,
     LIMIT,
     LOCKSTEP,
@@ -34,6 +36,7 @@ from collectors import (
     PLAIN,
     READY_FIRST,
     READY_FIRST_BLOCK,
+    WHOLE,
     Setting,
 )
 from hosts import Host, HostFailed
@@ -216,6 +219,8 @@ def bars_of(outcome: Outcome) -> list[Bar]:
         bars.append(Bar(READY_FIRST, LOCKSTEP, 1.2, "overlap"))
         bars.append(Bar(READY_FIRST_BLOCK, LOCKSTEP_BLOCK, 1.2, "overlap"))
     rivals = [(family, outcome.best_of(family)) for family in PEERS]
+    ways = [(AUTO, (WHOLE, LOCKSTEP, READY_FIRST)), (AUTO_BLOCK, (LOCKSTEP_BLOCK, READY_FIRST_BLOCK))]
+    bars += [Bar(auto, way, 0.95, "the best of its ways") for auto, others in ways for way in others]
     bars += [Bar(AUTO, best, 1.0, f"ahead of the best of {family}") for family, best in rivals if best is not None]
     return [bar for bar in bars if outcome.turns.get(bar.name) and outcome.turns.get(bar.base)]
 

@@ -6,6 +6,8 @@ ordinary length: so returns say how much work a collection was, whoever did it.
 
 from __future__ import annotations
 
+import collections
+import itertools
 import json
 import multiprocessing
 import sys
@@ -21,13 +23,7 @@ from hosts import serve
 
 import stretto
 from stretto.budget import available_cores
-from stretto.collection.collect import ACT_ROWS, policies_of
-from stretto.collection.collector import Queue, Trials
-from stretto.collection.look import plans_for
-from stretto.collection.making import world_maker
-from stretto.collection.rollouts import Rollouts
-from stretto.collection.worker_stage import TrialPlayer, WorkerStage, describe
-from stretto.core import SIMULTANEOUS
+from stretto.collection.collector import Trials
 
 Array = np.ndarray[Any, Any]
 Recorded = tuple[Array, ...]
@@ -86,9 +82,12 @@ class Setting:
 
 
 def compute(loops: int) -> None:
-    """Compute for a while: a number of turns, not a time, because a process that is not running does no work."""
-    for _ in range(loops):
-        pass
+    """Compute for a while: a number of turns, not a time, because a process that is not running does no work.
+
+    The loop is one of C: one of Python took up to a third longer from one caller than from another, with the same code.
+    It keeps the interpreter's lock.
+    """
+    collections.deque(itertools.repeat(None, loops), maxlen=0)
 
 
 class Paced(gymnasium.Env[Array, int]):
@@ -269,11 +268,11 @@ class Barrier:
 # ---- Stretto ----
 
 
-class WholeCall:
-    """`collect` as users call it: what it starts, measures and checks is part of the time."""
+class FirstCall:
+    """`collect` as users call it once: what it starts, measures and checks is part of the time."""
 
-    def __init__(self, setting: Setting, policy: Any) -> None:
-        self._make, self._policy = setting.make, policy
+    def __init__(self, setting: Setting) -> None:
+        self._make, self._policy = setting.make, setting.policy()
 
     def collect(self, count: int) -> float:
         return float(stretto.collect(self._make, self._policy, count).returns.sum())
@@ -282,38 +281,20 @@ class WholeCall:
         pass
 
 
-class KeptWorkers:
-    """Whole rollouts in workers that are there already, as many as cores."""
+class Kept:
+    """A collection that stays open, as for users who collect again and again; batches are as large as everybody's."""
 
-    def __init__(self, setting: Setting) -> None:
-        make = world_maker(setting.make, SIMULTANEOUS, None, {})
-        world = describe(make, SIMULTANEOUS)
-        specs, followed = policies_of(setting.policy(), world)
-        player = TrialPlayer(make, plans_for(specs, world, ACT_ROWS, 0), followed, world)
-        self._stage = WorkerStage(player, available_cores(), limit_seconds=60.0)
-
-    def collect(self, count: int) -> float:
-        rollouts = Rollouts(list(Queue(count, Trials(0)).play(self._stage)))
-        return float(rollouts.returns.sum())
-
-    def close(self) -> None:
-        self._stage.close()
-
-
-class KeptEnvs:
-    """A vector environment that is there already, with the policy in the caller."""
-
-    def __init__(self, setting: Setting, policy: Any, wait: str) -> None:
-        self._envs = stretto.make_vec(setting.make, setting.num_envs, copy=False)
-        self._policy, self._wait, self._rows = policy, wait, max(1, setting.num_envs // 2)
-        self.choice = self._envs.choice
+    def __init__(self, setting: Setting, policy: Any, **options: Any) -> None:
+        slots = setting.num_envs
+        self._collection = stretto.open_collection(
+            setting.make, policy, num_envs=slots, act_rows=max(1, slots // 2), **options
+        )
 
     def collect(self, count: int) -> float:
-        rollouts = stretto.collect(self._envs, self._policy, count, wait=self._wait, act_rows=self._rows)
-        return float(rollouts.returns.sum())
+        return float(self._collection.collect(count).returns.sum())
 
     def close(self) -> None:
-        self._envs.close()
+        self._collection.close()
 
 
 # ---- peers ----
@@ -417,13 +398,13 @@ class Entry:
 
 PLAIN, LIMIT = "plain loop", "a plain loop a core"
 AUTO, AUTO_BLOCK = "stretto auto", "stretto auto, block"
-LOCKSTEP, READY_FIRST = "stretto lockstep", "stretto ready-first"
+WHOLE, LOCKSTEP, READY_FIRST = "stretto whole", "stretto lockstep", "stretto ready-first"
 LOCKSTEP_BLOCK, READY_FIRST_BLOCK = "stretto lockstep, block", "stretto ready-first, block"
 OURS, PEERS = "stretto", ("barrier", "tianshou", "TorchRL")
 
 
-def _kept(wait: str, *, block: bool) -> Callable[[Setting], KeptEnvs]:
-    return lambda setting: KeptEnvs(setting, setting.block_policy() if block else setting.policy(), wait)
+def _kept(wait: str, *, block: bool = False) -> Callable[[Setting], Kept]:
+    return lambda setting: Kept(setting, setting.block_policy() if block else setting.policy(), wait=wait)
 
 
 ENTRIES = {
@@ -431,11 +412,12 @@ ENTRIES = {
     for entry in (
         Entry(PLAIN, PlainLoop, "plain"),
         Entry(LIMIT, PlainLoops, "plain"),
-        Entry(AUTO, lambda setting: WholeCall(setting, setting.policy()), OURS),
-        Entry(AUTO_BLOCK, lambda setting: WholeCall(setting, setting.block_policy()), OURS),
-        Entry("stretto whole, kept", KeptWorkers, OURS),
-        Entry(LOCKSTEP, _kept("lockstep", block=False), OURS),
-        Entry(READY_FIRST, _kept("ready-first", block=False), OURS),
+        Entry(AUTO, _kept("auto"), OURS),
+        Entry(AUTO_BLOCK, _kept("auto", block=True), OURS),
+        Entry("stretto auto, first call", FirstCall, OURS),
+        Entry(WHOLE, _kept("whole"), OURS),
+        Entry(LOCKSTEP, _kept("lockstep"), OURS),
+        Entry(READY_FIRST, _kept("ready-first"), OURS),
         Entry(LOCKSTEP_BLOCK, _kept("lockstep", block=True), OURS),
         Entry(READY_FIRST_BLOCK, _kept("ready-first", block=True), OURS),
         Entry("barrier, as many as cores", lambda setting: Barrier(setting, available_cores()), "barrier"),

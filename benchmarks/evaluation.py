@@ -25,8 +25,8 @@ from machine import describe
 
 from stretto.core import AgentPolicy, MultiAgentPolicy, WorldSpec
 from stretto.evaluation.evaluate import evaluate
-from stretto.policies.actors import AgentEpisode, PolicyPlan, Question
-from stretto.policies.runners import Runner
+from stretto.policies.policy_plan import PolicyPlan
+from stretto.policies.questions import AgentEpisode, Question, Runner
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import Adaptive, make_runner
 from stretto.seeding import SeedTree

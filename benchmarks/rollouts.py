@@ -24,7 +24,7 @@ from stretto.collection.collector import Collector, Trials
 from stretto.collection.worlds import BlockWorlds
 from stretto.core import AgentWorlds
 from stretto.games.foundry import Foundry
-from stretto.policies.actors import PolicyPlan
+from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.runners import InPlace
 from stretto.policies.spec import PolicySpec
 from stretto.rollout import EpisodePlan, rollout

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from typing import Any
@@ -44,19 +44,24 @@ SETTINGS = [
 
 def pieces(setting: Setting, agents: int, rng: np.random.Generator) -> list[Piece]:
     """Experience with an end in 100 steps, for all of a buffer."""
-    found, grid = [], (PIECE_ROWS, LANES, agents)
+    grid = (PIECE_ROWS, LANES, agents)
     high = 255 if setting.space.dtype == np.uint8 else 1
-    last = (rng.random(grid[1:] + setting.space.shape) * high).astype(setting.space.dtype)
+
+    def seen(*shape: int) -> Any:
+        return (rng.random((*shape, *setting.space.shape), np.float32) * high).astype(setting.space.dtype)
+
+    found, first = [], seen(*grid[1:])
     for _ in range(setting.steps // (PIECE_ROWS * LANES)):
-        seen = (rng.random(grid + setting.space.shape, np.float32) * high).astype(setting.space.dtype)
-        seen[0] = last
-        last = seen[-1].copy()
-        terminated = rng.random(grid) < 0.01
+        observations = seen(*grid)
+        observations[0], first = first, seen(*grid[1:])
+        terminated = np.repeat(rng.random((*grid[:2], 1)) < 0.01, agents, axis=2)
         terminated[-1] = False
-        rewards = rng.random(grid, np.float32)
-        actions = rng.integers(0, 2, grid)
-        finals = seen[terminated]
-        found.append(Piece(seen, actions, rewards, terminated, np.zeros(grid, bool), last, finals))
+        acted = np.ones(grid, bool)
+        acted[1:] = ~terminated[:-1]
+        terminated &= acted
+        acted[1:] = ~terminated[:-1]
+        rewards, actions = rng.random(grid, np.float32) * acted, rng.integers(0, 2, grid)
+        found.append(Piece(observations, actions, acted, rewards, terminated, np.zeros(grid, bool), first))
     return found
 
 
@@ -159,12 +164,10 @@ def prioritized(snapshot: Any, rng: np.random.Generator, count: int, priorities:
 
 
 def closing(piece: Piece) -> Piece:
-    """The same piece with all episodes over at its end, so that it can follow itself."""
-    terminated = piece.terminated.copy()
-    terminated[-1] = True
-    finals = piece.observations[terminated]
-    nothing = np.zeros_like(terminated)
-    return Piece(piece.observations, piece.actions, piece.rewards, terminated, nothing, piece.next_observations, finals)
+    """The same piece with all episodes over before its last row, so that it can follow itself."""
+    terminated, acted = piece.terminated.copy(), piece.acted.copy()
+    terminated[-2], acted[-2], acted[-1] = True, True, False
+    return replace(piece, terminated=terminated, acted=acted, next_observations=None)
 
 
 def blocks() -> None:

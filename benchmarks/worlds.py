@@ -1,4 +1,4 @@
-"""The worlds of the benchmarks: other people's, and one of ours whose observation is 100 kB."""
+"""The worlds of the benchmarks: other people's, one whose observation is 100 kB, and Foundry with many agents."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+
+from stretto.games.foundry import MISSIONS, Foundry
 
 ACTION_BATCHES = 64
 """Random actions are drawn beforehand; so many batches of them are used in turn, the same ones by everybody."""
@@ -116,3 +118,8 @@ WORLDS = {
         World("100 kB", Frames, least_ratio=1.5),
     )
 }
+
+
+def foundry_1(cogs: int) -> Foundry:
+    """Return the world of the mission foundry_1, with so many cogs."""
+    return Foundry(**{**MISSIONS["foundry_1"]["kwargs"], "cogs": cogs})

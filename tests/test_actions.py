@@ -72,4 +72,4 @@ def test_the_policy_and_the_agent_are_named(action, jobs):
             assert record.failure is not None
             assert record.failure.kind == "InvalidAction"
             assert record.failure.message == f"the action of agent agent_0 must be in Discrete(2), got {action!r}"
-            assert (record.failure.policy, record.failure.agent, record.failure.step) == ("policy", "agent_0", 0)
+            assert (record.failure.policy, record.failure.agent, record.failure.step) == ("policy", "agent_0", 1)

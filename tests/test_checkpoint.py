@@ -14,16 +14,10 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from stretto.checkpoint import (
-    atomic_write,
-    atomic_write_all,
-    read_folder,
-    read_safetensors,
-    write_folder,
-    write_safetensors,
-)
-from stretto.checkpoint import safetensors as safetensors_of
+from stretto.checkpoint import atomic_write, atomic_write_all, read_folder, write_folder
 from stretto.errors import DamagedCheckpoint, UsageError
+from stretto.safetensors import read_safetensors
+from stretto.safetensors import safetensors as safetensors_of
 
 
 def test_a_file_is_written_in_place_of_the_one_that_is_there(tmp_path):
@@ -112,7 +106,7 @@ ODD = np.array([0x7FC00001, 0xFFC12345, 0x80000000, 1, 0x7F800000], np.uint32).v
     ids=lambda array: f"{array.dtype.str}{array.shape}",
 )
 def test_what_is_written_is_read_bit_by_bit(array, tmp_path):
-    write_safetensors(tmp_path / "x", {"first": np.zeros(3, np.float32), "it": np.asarray(array)})
+    atomic_write(tmp_path / "x", safetensors_of({"first": np.zeros(3, np.float32), "it": np.asarray(array)}))
     found = read_safetensors(tmp_path / "x")
     assert list(found) == ["first", "it"]
     native = np.asarray(array, array.dtype.newbyteorder("="))
@@ -124,13 +118,13 @@ def test_what_is_written_is_read_bit_by_bit(array, tmp_path):
 @pytest.mark.parametrize("dtype", [np.complex64, np.longdouble, object, "U3", "M8[s]"])
 def test_numbers_of_another_type_are_refused_and_nothing_is_written(dtype, tmp_path):
     with pytest.raises(UsageError, match=r"must be of BOOL, .*, F64, got .* in 'x'; convert"):
-        write_safetensors(tmp_path / "w", {"x": np.zeros(3, dtype)})
+        atomic_write(tmp_path / "w", safetensors_of({"x": np.zeros(3, dtype)}))
     assert not list(tmp_path.iterdir())
 
 
 def test_the_numbers_begin_at_a_multiple_of_eight_bytes(tmp_path):
     for name in ("x", "xy", "xyz", "xyzw"):
-        write_safetensors(tmp_path / "w", {name: np.ones(2)})
+        atomic_write(tmp_path / "w", safetensors_of({name: np.ones(2)}))
         (length,) = struct.unpack_from("<Q", (tmp_path / "w").read_bytes())
         assert length % 8 == 0
 
@@ -194,7 +188,7 @@ def test_a_damaged_file_is_refused_with_its_name(tmp_path, content):
 
 def test_parts_are_written_behind_one_another_and_read_back_into_other_parts(tmp_path):
     ring = np.arange(20, dtype=np.int16).reshape(10, 2)
-    write_safetensors(tmp_path / "x", {"ring": [ring[7:], ring[:4]], "other": np.ones(2)})
+    atomic_write(tmp_path / "x", safetensors_of({"ring": [ring[7:], ring[:4]], "other": np.ones(2)}))
     assert read_safetensors(tmp_path / "x")["ring"].tolist() == np.roll(ring, 3, axis=0)[:7].tolist()
     target = np.zeros((8, 2), np.int16)
     rest = read_safetensors(tmp_path / "x", into={"ring": [target[5:], target[:4]]})

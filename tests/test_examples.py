@@ -7,7 +7,7 @@ import pytest
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 
-NEEDS = {"stable_baselines": "stable_baselines3"}
+NEEDS = {"stable_baselines": "stable_baselines3", "own_learner": "torch", "memory": "torch"}
 """What is not installed with every version of Python that the tests run on."""
 
 

@@ -9,7 +9,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SOURCES = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
-IMPORTED_AS = {"pyyaml": "yaml", "pillow": "PIL"}
+IMPORTED_AS = {"pyyaml": "yaml", "pillow": "PIL", "tensorboard": r"torch\.utils\.tensorboard"}
+IMPORTED_AS |= dict.fromkeys(("onnx", "onnxscript"), "torch")  # which imports them when it writes such a file
 FOR_WORLDS = {"mujoco", "imageio"}
 """Gymnasium imports these, for worlds of its own."""
 

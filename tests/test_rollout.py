@@ -8,7 +8,8 @@ from stretto.adapters.agents import as_agents
 from stretto.adapters.local import LocalWorlds
 from stretto.evaluation.playing.episodes import play_to_end
 from stretto.games.foundry import Foundry
-from stretto.policies.actors import Decision, PolicyPlan
+from stretto.policies.policy_plan import PolicyPlan
+from stretto.policies.questions import Decision
 from stretto.policies.runners import InPlace
 from stretto.policies.spec import PolicySpec
 from stretto.rollout import FORFEIT, EpisodePlan, TimeLimits, rollout
@@ -68,7 +69,7 @@ def test_without_a_default_action_the_first_late_step_ends_the_episode():
     assert (one.failure.kind, one.failure.agent, one.failure.step, one.failure.lost) == (
         "PolicyOverdue",
         "cog_1",
-        1,
+        2,
         False,
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -97,6 +99,37 @@ def test_values_that_were_written_into_arrays_come_back_row_by_row_and_as_a_batc
     for i, value in enumerate(values):
         check_same(layout.row(arrays, objects, i), value, f"row {i}")
     check_same(layout.batch(arrays, objects), batched(space, values), "the batch")
+
+
+def calls_while(function):
+    """Return the names of the Python functions that a call of another one leads to."""
+    names = []
+    sys.setprofile(lambda frame, event, _: names.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return names[1:]
+
+
+def test_arrays_and_plain_numbers_are_written_without_any_function_in_between():
+    space = spaces.Dict({"direction": spaces.Discrete(4), "image": spaces.Box(0, 255, (2, 2), np.uint8)})
+    layout = SpaceLayout(space)
+    arrays = [np.zeros(shape, dtype) for shape, dtype in layout.shapes(1)]
+    refused = []
+    target = layout.target(arrays, lambda *_: None, refused.append)
+    image = np.ones((2, 2), np.uint8)
+    for direction in (3, np.int64(3)):
+        value = {"direction": direction, "image": image}
+        assert calls_while(lambda value=value: target.__setitem__(0, value)) == ["__setitem__"]
+    assert not refused
+    target[0] = {"direction": 3, "image": [[1, 2], [3, 4]]}  # numpy makes an array of it
+    assert not refused
+    target[0] = {"direction": 3, "image": np.uint8(7)}
+    assert len(refused) == 1
+    with pytest.raises((TypeError, ValueError)):
+        target[0] = {"direction": None, "image": image}
+    assert len(refused) == 2
 
 
 def test_a_row_is_a_copy_and_a_batch_is_not():

@@ -7,8 +7,9 @@ if TYPE_CHECKING:
     from gymnasium.vector import AutoresetMode
 
     from stretto.budget import CpuBudget
-    from stretto.collection.collect import collect
+    from stretto.collection.collect import collect, open_collection
     from stretto.collection.experience import Experience, Rollout, Segment
+    from stretto.collection.opened import Collection
     from stretto.collection.rollouts import Rollouts, load_rollouts
     from stretto.collection.tasks import Curriculum, split_tasks
     from stretto.core import (
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
     from stretto.missions.mission import Mission
     from stretto.policies.spec import PolicySpec
     from stretto.seeding import SeedTree
+    from stretto.training.report import TrainingReport
+    from stretto.training.train import train
 
 __version__ = "0.1.0"
 
@@ -67,6 +70,7 @@ __all__ = [
     "BlockAnswer",
     "BlockPolicy",
     "ClosedError",
+    "Collection",
     "CpuBudget",
     "Curriculum",
     "Experience",
@@ -103,6 +107,7 @@ __all__ = [
     "StepResult",
     "StrettoError",
     "StrettoWarning",
+    "TrainingReport",
     "TurnEnd",
     "TurnWorld",
     "UsageError",
@@ -116,15 +121,18 @@ __all__ = [
     "evaluate",
     "load_rollouts",
     "make_vec",
+    "open_collection",
     "split_tasks",
+    "train",
     "verify",
 ]
 
 _NAMES = {
     "gymnasium.vector": ["AutoresetMode"],
     "stretto.budget": ["CpuBudget"],
-    "stretto.collection.collect": ["collect"],
+    "stretto.collection.collect": ["collect", "open_collection"],
     "stretto.collection.experience": ["Experience", "Rollout", "Segment"],
+    "stretto.collection.opened": ["Collection"],
     "stretto.collection.rollouts": ["Rollouts", "load_rollouts"],
     "stretto.collection.tasks": ["Curriculum", "split_tasks"],
     "stretto.core": [
@@ -148,6 +156,8 @@ _NAMES = {
     "stretto.missions.mission": ["Mission"],
     "stretto.policies.spec": ["PolicySpec"],
     "stretto.seeding": ["SeedTree"],
+    "stretto.training.report": ["TrainingReport"],
+    "stretto.training.train": ["train"],
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}  # all others are errors and warnings
 

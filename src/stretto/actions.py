@@ -25,7 +25,7 @@ class ActionGate:
     def __init__(self, layout: SpaceLayout) -> None:
         self._layout = layout
         self._rules = [_rule(leaf) for leaf in layout.fixed]
-        self._only = layout.only
+        self._dtype = None if layout.only is None else layout.only.dtype
         self._shape: tuple[int, ...] | None = None  # of the last batch that was right
 
     def admit(self, actions: Any, slots: Sequence[int]) -> list[Any]:
@@ -34,12 +34,9 @@ class ActionGate:
         Raises:
             InvalidAction: with the slot, the rule and the value.
         """
-        leaf = self._only
-        if leaf is not None and type(actions) is np.ndarray and actions.dtype is leaf.dtype:
+        if type(actions) is np.ndarray and actions.dtype is self._dtype and actions.shape == self._shape:
             array = actions.copy()  # the common case, with nothing around it: it stands in every step
-            shape = array.shape
-            if (shape == self._shape and shape[0] == len(slots)) or shape == (len(slots), *leaf.shape):
-                self._shape = shape
+            if len(array) == len(slots):
                 self._rules[0](array, slots)
                 return [array]
         return self._admit_rows(actions, slots) if self._layout.loose else self._admit_arrays(actions, slots)
@@ -70,6 +67,7 @@ class ActionGate:
         if array.dtype != leaf.dtype:
             array = _cast(leaf, array)
         rule(array, slots)
+        self._shape = array.shape
         return array
 
 
@@ -141,12 +139,18 @@ def _check_contained(leaf: Leaf, slot: int, value: Any) -> None:
     except Exception as error:  # noqa: BLE001  the test of a custom space may expect what this value does not have
         contained, why = False, f" (its test raised {type(error).__name__}: {error})"
     if not contained:
-        raise InvalidAction(f"the action{leaf.name} of slot {slot} must be in {leaf.space}, got {value!r}{why}")
+        raise _of_slot(slot, f"the action{leaf.name} of slot {slot} must be in {leaf.space}, got {value!r}{why}")
 
 
 def _refuse(leaf: Leaf, array: Array, bad: Array, slots: Sequence[int], rule: str) -> None:
     row = int(np.flatnonzero(bad.reshape(len(array), -1).any(axis=1))[0])
-    raise InvalidAction(f"the action{leaf.name} of slot {slots[row]} must be {rule}, got {array[row]}")
+    raise _of_slot(slots[row], f"the action{leaf.name} of slot {slots[row]} must be {rule}, got {array[row]}")
+
+
+def _of_slot(slot: int, message: str) -> InvalidAction:
+    error = InvalidAction(message)
+    error.slot = int(slot)
+    return error
 
 
 def _admit_objects(leaf: Leaf, actions: Any, slots: Sequence[int]) -> list[Any]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any, Protocol
 
@@ -13,15 +14,17 @@ import numpy as np
 from gymnasium.vector.utils import batch_space, iterate
 
 from stretto.adapters.blocks import as_env
+from stretto.autotune import probe
 from stretto.budget import CpuBudget, default_budget
 from stretto.core import AgentId, AgentKind
 from stretto.envs.make import make_vec
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.slot import Maker
 from stretto.envs.vector import VectorEnv
-from stretto.errors import InvalidLayout, UsageError
+from stretto.errors import InvalidLayout, Place, UsageError, WorldError
 from stretto.missions.resolve import makers as makers_of
 from stretto.spaces import Array, SpaceLayout, map_space
+from stretto.workers.apart import Problem, run_apart
 
 PLAIN_LOOP = "plain loop"
 BACKENDS = ("serial", "thread", "process", "auto")
@@ -29,6 +32,7 @@ BACKENDS = ("serial", "thread", "process", "auto")
 _ROUNDS = 5
 _WARM_UP_SECONDS = 0.1
 _ACTION_BATCHES = 16
+_TRY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +97,25 @@ def race(  # noqa: PLR0913  every choice has a name and a default here
     seconds: float = 1.5,
     env_kwargs: Mapping[str, Any] | None = None,
     variants: Sequence[str] = (),
+    cogs: int | None = None,
+    map_seed: int | None = None,
     backends: Sequence[str] = BACKENDS,
     budget: CpuBudget | None = None,
     on_progress: Callable[[float], None] = lambda _: None,
 ) -> RaceResult:
     """Let a plain loop and `backends` step the same worlds, each for `seconds`, in interleaved rounds.
 
-    `world`, `env_kwargs` and `variants` are what `make_vec` takes; `on_progress` hears which share of the race is over.
+    `world`, and what it is made with, are what `make_vec` takes; `on_progress` hears which share of the race is over.
     """
     if num_envs < 1:
         raise InvalidLayout(f"num_envs must be at least 1, got {num_envs}; 64 is a good start")
     if not seconds > 0:
         raise UsageError(f"seconds must be more than 0, got {seconds}; 1.5 is a good start")
     cores = (budget or default_budget()).total
+    asked: dict[str, Any] = {"env_kwargs": env_kwargs, "variants": variants, "cogs": cogs, "map_seed": map_seed}
     with ExitStack() as stack:
-        made = makers_of(world, num_envs, env_kwargs, variants=variants)
+        made = makers_of(world, num_envs, **asked)
+        _try_apart(_name(world), made[0])
         plain = PlainLoop(made)
         stack.callback(plain.close)
         runners: dict[str, Contestant] = {PLAIN_LOOP: plain}
@@ -115,21 +123,31 @@ def race(  # noqa: PLR0913  every choice has a name and a default here
         batches = plain.action_batches(_ACTION_BATCHES)
         for backend in backends:
             # They take turns, so each may have all cores: none draws on what the others were given.
-            envs = make_vec(
-                world,
-                num_envs,
-                env_kwargs=env_kwargs,
-                variants=variants,
-                backend=backend,
-                copy=False,
-                budget=CpuBudget(cores),
-            )
+            envs = make_vec(world, num_envs, **asked, backend=backend, copy=False, budget=CpuBudget(cores))
             stack.callback(envs.close)
             runners[backend] = _Vector(envs) if isinstance(envs, VectorEnv) else _MultiAgentVector(envs, batches)
             choices[backend] = envs.choice
         rates = _run(runners, batches, seconds, on_progress)
     rows = tuple(_row(name, rates, cores, choices[name]) for name in runners)
     return RaceResult(_name(world), num_envs, cores, 1 / rows[0].steps_per_second, rows)
+
+
+def _try_apart(name: str, make: Maker) -> None:
+    """Raise what a world raises, and refuse one that crashes or hangs: the plain loop would step it in this process."""
+    try:
+        found = run_apart(partial(probe, partial(_as_env, make), ({"seed": 0}, {})), "being tried", _TRY_SECONDS)
+    except UsageError:  # it cannot be sent there
+        return
+    if isinstance(found, Problem):
+        if not found.lost:
+            raise found.error
+        raise WorldError(
+            f"{name} would end this process, in which a plain loop steps it: {found.reason}", Place("racing")
+        )
+
+
+def _as_env(make: Maker) -> Any:
+    return as_env(make())
 
 
 def _name(world: Any) -> str:

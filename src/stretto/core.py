@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 AgentId = str
+EpisodeKey = Hashable
 Action = Any
 Observation = Any
 WorldStatistics = Mapping[str, float | Mapping[AgentId, float]]
@@ -333,6 +334,10 @@ class BlockPolicy(MultiAgentPolicy):
     def initial_state(self) -> Any:
         """Return the state in which an agent begins: arrays in any structure, or `None` if nothing is remembered."""
         return None
+
+    def of_kind(self, agents: Sequence[AgentId]) -> BlockPolicy:
+        """Return what chooses for these agents, all of one kind; by default one policy chooses for every kind."""
+        return self
 
     def step_block(self, observations: Any, states: Any, choices: ChoiceStreams) -> BlockAnswer:
         """Choose for all rows; random numbers come from `choices`, which has a stream for each place."""

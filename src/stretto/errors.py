@@ -26,13 +26,15 @@ StrettoError
 StrettoWarning (UserWarning)
 ├── SlotTruncated                an episode was lost with its worker
 ├── GlobalsChanged               a global that worlds read has changed, and only some slots see it
-└── FewerWorkers                 the machine allows fewer workers than were asked for
+├── FewerWorkers                 the machine allows fewer workers than were asked for
+└── BlocksMatter                 bits depend on which agents are computed together
 """
 
 from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Hashable
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -89,7 +91,9 @@ class InvalidSpace(UsageError):
 
 
 class InvalidAction(UsageError):
-    """An action that its space does not contain; nothing was sent."""
+    """An action that its space does not contain; nothing was sent. `slot` is whose it was, if that is known."""
+
+    slot: int | None = None
 
 
 class LateImport(UsageError):
@@ -147,7 +151,9 @@ class InvalidOutput(WorldError):
 
 
 class PolicyError(StrettoError):
-    """A policy is at fault: number `policy` of those that were given, when it acted for `agent`."""
+    """A policy is at fault: number `policy` of those that were given, when it acted for `agent` in `episode`, if known."""
+
+    episode: Hashable = None
 
     def __init__(self, message: str, policy: int, agent: str) -> None:
         super().__init__(message, policy, agent)
@@ -176,7 +182,8 @@ class PolicyFailed(PolicyError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A cause is not pickled with an exception.
-        return type(self), (self.args[0], self.policy, self.agent, self.raised)
+        arguments = self.args[0], self.policy, self.agent, self.raised
+        return type(self), arguments, {name: value for name, value in vars(self).items() if name != "_raised"}
 
 
 class PolicyOverdue(PolicyError):
@@ -221,6 +228,18 @@ class FewerWorkers(StrettoWarning):
 
 class WorldCarriesOver(StrettoWarning):
     """A world carries something from one episode into the next, so that results depend on who played in it before."""
+
+
+class CheckpointSkipped(StrettoWarning):
+    """A checkpoint is damaged, or could not be written; the one before it counts."""
+
+
+class BlocksMatter(StrettoWarning):
+    """On this machine, the last bits of what an agent learns depend on which agents are computed together."""
+
+
+class NotResumable(StrettoWarning):
+    """A run has something that cannot be saved exactly in the middle of an episode; nobody can go on with it."""
 
 
 class RunsHere(StrettoWarning):

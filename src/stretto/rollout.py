@@ -11,8 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from stretto.actions import complaint
 from stretto.core import Action, AgentId, AgentWorlds, NextEpisode, Outcome, own_copy
 from stretto.errors import InvalidAction, PolicyError, PolicyFailed, PolicyLost, PolicyOverdue, WorkerDied, WorldHung
-from stretto.policies.actors import AgentEpisode, Question
-from stretto.policies.runners import Runner
+from stretto.policies.questions import AgentEpisode, Question, Runner
 from stretto.seeding import SeedTree
 from stretto.spaces import Array
 
@@ -133,14 +132,13 @@ class Stage(Protocol[P_contra, T]):
         """Begin plans in some slots and let those that are `ready` do a step; wait for some of them, or for all."""
 
 
-def play(stage: Stage[P, T], next_plan: Callable[[int], P | None]) -> Iterator[T]:
+def play(stage: Stage[P, T], next_plan: Callable[[int], P | None], ready: Slots = ()) -> Iterator[T]:
     """Play plans, one in each slot at a time; yield what the stage gives for every advance.
 
     THE loop: `next_plan(slot)` says what a free slot plays. A slot that gets nothing stays free, and is offered again
-    after each advance; when nobody plays any more, it is over.
+    after each advance; when nobody plays any more, it is over. Slots that are `ready` play something already.
     """
-    free: Sequence[int] = range(stage.count)
-    ready: Slots = ()
+    free: Sequence[int] = [slot for slot in range(stage.count) if slot not in ready]
     away = 0
     while True:
         begun = {slot: plan for slot in free if (plan := next_plan(slot)) is not None}

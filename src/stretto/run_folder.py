@@ -11,11 +11,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from stretto.checkpoint import Content, atomic_write_all
 from stretto.errors import ResourceError, UsageError
-from stretto.identity import Record, differences, installation
+from stretto.identity.installation import installation
+from stretto.identity.record import Record, differences
 from stretto.missions.identity import identify_mission
 from stretto.missions.mission import Mission
 from stretto.policies.identity import identify_policy
@@ -185,10 +186,10 @@ def locked(folder: Path) -> int:
     return fd
 
 
-def invoked_now(command: str | None) -> dict[str, Any]:
-    """Return the `TIMING` of a run that begins now, and the command line that asked for it, if there is one."""
+def invoked_now(command: str | None, **more: str) -> dict[str, Any]:
+    """Return the `TIMING` of a run that begins now, with the command line that asked for it, if there is one, and more."""
     began = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
-    return {INVOCATIONS: [{"began": began, **({"command": command} if command else {})}]}
+    return {INVOCATIONS: [{"began": began, **({"command": command} if command else {}), **more}]}
 
 
 def no_folder(folder: Path, kind: RunKind) -> UsageError:
@@ -208,12 +209,21 @@ def read_plan(folder: Path, kind: RunKind) -> dict[str, Any]:
         plan = json.loads((folder / PLAN).read_text("utf-8"))
     except (OSError, ValueError, RecursionError):
         plan = None
-    if not isinstance(plan, dict):
+    if not _is_plan(plan):
         raise UsageError(
             f"{kind.a_noun} has a readable {PLAN}, and {folder} has none; put it back from a copy, or begin again in another "
             f"folder"
         )
-    return plan
+    return cast(dict[str, Any], plan)
+
+
+def _is_plan(plan: Any) -> bool:
+    if not isinstance(plan, dict):
+        return False
+    mappings, lists = [plan.get(TIMING, {}), plan.get(IDENTITY, {})], [plan.get(CHANGES, [])]
+    if isinstance(mappings[0], dict):
+        lists.append(mappings[0].get(INVOCATIONS, []))
+    return all(isinstance(one, dict) for one in mappings) and all(isinstance(one, list) for one in lists)
 
 
 # --- identity -------------------------------------------------------------------------------------------------

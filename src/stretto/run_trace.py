@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from stretto import trace
 from stretto.core import AgentWorld
 from stretto.errors import UsageError
-from stretto.policies.runners import Runner
+from stretto.policies.questions import Runner
 from stretto.workers.base import Port, Service, Spans
 
 __calls_user_code__ = True

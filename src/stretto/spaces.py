@@ -150,7 +150,10 @@ class SpaceLayout:
         if self.only is not None:
             return arrays[0]
         return _Composite(
-            [(array, _getter(leaf), leaf.shape) for array, leaf in zip(arrays, self.fixed, strict=True)],
+            [
+                (array, _getter(leaf), leaf.shape, () if leaf.shape else _NUMBERS)
+                for array, leaf in zip(arrays, self.fixed, strict=True)
+            ],
             [(number, _getter(leaf)) for number, leaf in enumerate(self.loose)],
             put_loose,
             refuse,
@@ -172,12 +175,18 @@ class SpaceLayout:
         return map_space(lambda leaf: next(arrays if isinstance(leaf, FIXED) else others), self.space)
 
 
+_NUMBERS = (int, float, bool)
+
+
 class _Composite:
-    """Takes values apart into several arrays, and parts without a fixed size."""
+    """Takes values apart into several arrays, and parts without a fixed size.
+
+    Of a fixed part there are its array, what gets it, its shape, and the types whose values have that shape for certain.
+    """
 
     def __init__(
         self,
-        fixed: list[tuple[Array, Callable[[Any], Any], tuple[int, ...]]],
+        fixed: list[tuple[Array, Callable[[Any], Any], tuple[int, ...], tuple[type, ...]]],
         loose: list[tuple[int, Callable[[Any], Any]]],
         put_loose: Callable[[int, int, Any], None],
         refuse: Callable[[Any], None] | None,
@@ -186,15 +195,12 @@ class _Composite:
 
     def __setitem__(self, i: int, value: Any) -> None:
         refuse = self._refuse
-        for array, get, shape in self._fixed:
+        for array, get, shape, numbers in self._fixed:
             part = get(value)
-            if refuse is not None:
-                try:
-                    fits = part.shape == shape
-                except AttributeError:
-                    fits = has_shape(part, shape)
-                if not fits:
-                    refuse(value)
+            # A number of Python's own is common (a Discrete), and asking numpy for its shape takes 0.8 µs.
+            unlike = type(part) not in numbers and getattr(part, "shape", None) != shape
+            if unlike and refuse is not None and not has_shape(part, shape):
+                refuse(value)
             array[i] = part
         for number, get in self._loose:
             self._put_loose(number, i, get(value))

@@ -120,6 +120,23 @@ def test_a_world_that_fails_is_exit_code_1(tmp_path: Path, monkeypatch):
     assert done.stdout == ""
 
 
+def test_a_world_that_crashes_the_interpreter_is_one_sentence_and_exit_code_1(tmp_path: Path):
+    file = tmp_path / "crashes.py"
+    file.write_text(
+        "import os\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "class Crashes(CartPoleEnv):\n"
+        "    def step(self, action):\n"
+        "        os.abort()\n"
+    )
+    done = run("bench", f"{file}:Crashes", "-n", "2", "--seconds", "0.1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "stretto: crashes:Crashes would end this process, in which a plain loop steps it: its process died while being "
+        "tried: it was killed by signal 6 (SIGABRT)\n"
+    )
+
+
 def test_ctrl_c_ends_it_within_2_seconds_with_3_lines_at_most_and_exit_code_130():
     command = [*STRETTO, "bench", "CartPole-v1", "-n", "8", "--seconds", "60"]
     with subprocess.Popen(

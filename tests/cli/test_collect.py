@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -93,7 +94,7 @@ def test_tasks_of_a_file_are_drawn_and_summarized_one_by_one(call):
         ("-m pointgoal -p random --tasks one.yaml --out data", "a list of one or more tasks, got one.yaml with 5"),
         ("-m pointgoal -p random --rollouts 0 --out data", "must be at least 1, got 0"),
         ("-m pointgoal -p random --wait never --out data", "wait must be one of auto, lockstep"),
-        ("-m pointgoal -p random --backend quick --out data", "backend must be 'auto', 'serial'"),
+        ("-m pointgoal -p random --backend quick --out data", "backend must be one of 'auto', 'serial'"),
         ("-m pointgoal -p random -j 0 --backend process --out data", "got --backend process beside it"),
         ("-m pointgoal -p random --tasks bad.yaml --out data", "in rollout 0, with the task 'north'"),
         (
@@ -133,6 +134,52 @@ def test_what_a_world_raises_is_told_with_its_line_and_its_rollout_and_what_has_
     assert 'breaks.py", line 7, in move' in done.stderr
     assert "src/stretto" not in done.stderr
     assert len(stretto.load_rollouts("data")) > 0
+
+
+BREAKS_LATER = """
+from stretto import AgentPolicy
+
+class BreaksLater(AgentPolicy):
+    steps = 0
+
+    def step(self, observation):
+        self.steps += 1
+        return self.missing if self.steps == 3 else 0
+"""
+
+
+@pytest.mark.parametrize("how", [["-j", "0"], ["-j", "2", "--backend", "process"], ["--wait", "lockstep", "-j", "0"]])
+def test_what_a_policy_raises_is_told_with_its_line_and_its_rollout(call, tmp_path, how):
+    (tmp_path / "breaks.py").write_text(BREAKS_LATER)
+    done = call(
+        "-m", "gym:CartPole-v1", "-p", "breaks.py:BreaksLater", "--rollouts", "3", *how, "--out", "data", "--quiet"
+    )
+    assert done.returncode == 1
+    first, *frames = done.stderr.splitlines()
+    assert "the policy of agent agent_0 raised AttributeError" in first
+    assert re.search(r"rollout \d", first)
+    assert ("(episode 0, step 3, seed " in first) is ("lockstep" not in how)
+    assert 'breaks.py", line 9, in step' in frames[0]
+    assert "src/stretto" not in done.stderr
+
+
+ACTS_WRONG = """
+from stretto import AgentPolicy
+
+class ActsWrong(AgentPolicy):
+    def step(self, observation):
+        return 7
+"""
+
+
+@pytest.mark.parametrize("wait", ["whole", "lockstep"])
+def test_an_action_that_is_not_allowed_is_a_failure_of_the_policy_and_no_bad_usage(call, tmp_path, wait):
+    (tmp_path / "wrong.py").write_text(ACTS_WRONG)
+    done = call("-m", "gym:CartPole-v1", "-p", "wrong.py:ActsWrong", *QUICK, "--wait", wait, "--out", "data")
+    assert done.returncode == 1
+    assert done.stderr.startswith("stretto: the action of ")
+    assert "got 7; " in done.stderr
+    assert "; in rollout 0" in done.stderr
 
 
 SLOW = """
@@ -222,3 +269,24 @@ def test_progress_tells_rollouts_steps_returns_and_the_time_left_and_no_time_of_
     assert first.split()[:2] == ["m", "p"]
     assert first.split()[-3:] == ["14/20", "return", "10.0"]
     assert second.rstrip() == "14 of 20 rollouts, 70 steps (5 a second) after 10 s, about 6 s left"
+
+
+def test_a_world_that_crashes_is_kept_out_of_this_process_or_shows_its_line(tmp_path):
+    (tmp_path / "crashes.py").write_text(
+        "import os\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n"
+        "class Crashes(CartPoleEnv):\n"
+        "    def step(self, action):\n"
+        "        os.abort()\n"
+    )
+    words = ["collect", "-m", "crashes.py:Crashes", "-p", "random", "--rollouts", "1", "-j", "0", "--out", "data"]
+    done = subprocess.run(
+        [sys.executable, "-m", "stretto", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGABRT
+    assert 'crashes.py", line 5 in step' in done.stderr

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+import stretto
 from stretto.cli import results
 from stretto.cli.options import Format
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
@@ -72,6 +73,20 @@ def test_failures_of_one_kind_are_told_once(capsys):
     assert told.count("failed: ") == 1
     assert "at /home/me/mine.py:7, step 3" in told
     assert "in 4 episodes: m 0-3" in told
+
+
+def test_a_failure_that_is_played_alone_shows_its_step_and_seed_and_the_user_s_frames_alone(capsys):
+    calls = [("/home/me/w.py", 7), (stretto.__file__, 5), ("<string>", 1)]
+    frames = "".join(f'  File "{file}", line {line} in step\n' for file, line in calls)
+    stack = f"Current thread (most recent call first):\n{frames}"
+    failure = EpisodeFailure("WorkerDied", "it died", None, None, 3, f"{stack}\nExtension modules: a, b (total: 2)\n")
+    results.print_report(Report.of([replace(record("p", 0, 0.0), rewards={}, failure=failure)], {}), Format.TABLE)
+    told = capsys.readouterr().out
+    assert "  at /home/me/w.py:7, step 3, seed " in told
+    assert 'File "/home/me/w.py", line 7 in step' in told
+    assert "stretto" not in told.partition("seed ")[2].partition("again")[0]
+    assert "<string>" not in told
+    assert "Extension" not in told
 
 
 def test_one_policy_alone_is_compared_with_nobody(capsys):

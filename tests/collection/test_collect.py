@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import numpy as np
@@ -88,7 +89,7 @@ def test_a_vector_environment_is_used_as_it_is_and_left_open():
 
 
 def test_numbers_that_make_no_sense_are_refused():
-    with pytest.raises(UsageError, match="must be at least 1, got 0, 1 and 32"):
+    with pytest.raises(UsageError, match="num_rollouts must be at least 1, got 0"):
         collect(Drift, "random", 0)
     with pytest.raises(UsageError, match="tasks must be a list, a function"):
         collect(Drift, "random", 1, tasks=7)
@@ -170,3 +171,20 @@ def test_what_cannot_be_sent_to_workers_is_played_in_the_caller():
     with pytest.warns(RunsHere, match="rollouts are played in this process alone: TypeError"):
         found = collect(make, Chance, 5, budget=stretto.CpuBudget(2), check_reuse=False)
     assert found.digest() == plain_rollouts(makes(Drift, 5), Chance, 5).digest()
+
+
+class Crashes(CountTo):
+    """Ends its process in its third step."""
+
+    def move(self, action):
+        if self.steps == 3:
+            os._exit(7)
+        return super().move(action)
+
+
+def test_a_world_that_ends_the_process_in_which_it_is_checked_is_kept_out_of_the_caller_s():
+    with (
+        pytest.warns(stretto.StrettoWarning, match=r"kept out of this process \(isolate=True\).*exited with code 7"),
+        pytest.raises(stretto.WorkerDied, match="exited with code 7"),
+    ):
+        collect(makes(Crashes, 9), "random", 2, max_restarts=0)

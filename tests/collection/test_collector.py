@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 
 import numpy as np
@@ -14,8 +15,8 @@ from stretto.collection.rollouts import Rollouts
 from stretto.collection.tasks import Curriculum, rollout_tasks, split_tasks
 from stretto.collection.worlds import BlockWorlds, ReadyFirstWorlds
 from stretto.core import AgentPolicy, BlockAnswer, BlockPolicy, PolicyStep
-from stretto.errors import UsageError
-from stretto.policies.actors import PolicyPlan
+from stretto.errors import InvalidAction, PolicyFailed, UsageError
+from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
 from tests.backends import OPTIONS, every_backend
@@ -154,6 +155,13 @@ def test_a_curriculum_looks_only_at_rollouts_below_its_barrier(slots, way):
     assert found.digest() == wanted.digest()
 
 
+@both_ways_to_wait
+def test_after_a_barrier_slots_that_were_idle_and_one_that_was_not_begin_alike(way):
+    tasks = Curriculum(lambda complete, stream: len(complete), every=4)
+    found = collected(makes(Drift, 6), 3, Chance, 20, tasks=tasks, way=way, backend="serial")
+    assert found.digest() == plain_rollouts(makes(Drift, 6), Chance, 20, tasks=tasks).digest()
+
+
 def test_train_and_held_out_tasks_differ_and_are_drawn_from_streams_of_their_own():
     def sample(stream):
         return int(stream.integers(40))
@@ -224,3 +232,40 @@ def test_environments_that_reset_otherwise_are_refused():
         pytest.raises(UsageError, match="autoreset_mode='SameStep'; leave autoreset_mode out"),
     ):
         BlockWorlds(envs)
+
+
+class FailsInRolloutTwo(AgentPolicy):
+    """Raises, or does what no space contains, in one world alone: by its first observation."""
+
+    def step(self, observation):
+        if observation[1] == 20:
+            return self.fail()
+        return 0
+
+    def fail(self):
+        raise ZeroDivisionError("it was the third")
+
+
+class ActsWrongInRolloutTwo(FailsInRolloutTwo):
+    def fail(self):
+        return 9
+
+
+class FailsTogether(BlockPolicy):
+    def step_block(self, observations, states, choices):
+        raise ZeroDivisionError("all of them")
+
+
+@both_ways_to_wait
+@pytest.mark.parametrize(
+    ("policy", "sentence"),
+    [
+        (FailsInRolloutTwo, r"in rollout 2, with the task 20$"),
+        (ActsWrongInRolloutTwo, r"in rollout 2, with the task 20$"),
+        (FailsTogether, r"in rollout 0, with the task 0, or in another rollout that was asked with it$"),
+    ],
+)
+def test_an_error_of_a_policy_names_the_rollout(policy, sentence, way):
+    with pytest.raises((PolicyFailed, InvalidAction)) as caught:
+        collected(makes(TaskWorld, 2), 4, policy, 4, tasks=lambda index, _: 10 * index, way=way, backend="serial")
+    assert [note for note in caught.value.__notes__ if re.search(sentence, note)]

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import stretto
 from stretto.collection import files
-from stretto.collection.files import decoded, encoded
+from stretto.collection.task_json import decoded, encoded
 from stretto.errors import UsageError
 from tests.collection.test_collector import Chance, Decides, Remembers
 from tests.worlds import Crowd, Drift, Echo, TaskWorld, makes

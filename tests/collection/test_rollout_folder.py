@@ -16,8 +16,9 @@ from gymnasium import spaces
 
 import stretto
 from stretto.collection import files, rollout_folder
-from stretto.collection.collect import CollectionInterrupted
 from stretto.collection.files import complete_parts
+from stretto.collection.opened import CollectionInterrupted
+from stretto.collection.stored import StoredPart
 from stretto.errors import DamagedCheckpoint, ResourceError, UsageError
 from tests.worlds import Drift, Echo, TaskWorld, makes
 
@@ -65,12 +66,27 @@ def test_what_is_kept_is_what_is_returned_and_what_is_collected_in_memory(tmp_pa
     assert [one.index for one in found[2:5]] == [2, 3, 4]
 
 
-def test_rollouts_that_are_looked_at_are_read_a_part_at_a_time(tmp_path, monkeypatch):
-    found, read = kept(tmp_path / "data", 40), []
-    monkeypatch.setattr(files, "read_part", lambda part, real=files.read_part: read.append(part) or real(part))
-    assert found.lengths.tolist() == plain(40).lengths.tolist()
-    assert len(found._rollouts._read) == 4
-    assert sorted(read) == complete_parts(tmp_path / "data")
+def test_a_rollout_is_read_when_it_is_looked_at_and_few_parts_are_open_at_a_time(tmp_path, monkeypatch):
+    wanted, read, opened = plain(40), [], []
+    load, look = StoredPart.__init__, StoredPart.rollout
+    kept(tmp_path / "data", 40)
+    for found in (stretto.load_rollouts(tmp_path / "data"), kept(tmp_path / "data", 40, resume=True)):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                StoredPart, "__init__", lambda self, part, **how: opened.append(part) or load(self, part, **how)
+            )
+            patch.setattr(StoredPart, "rollout", lambda self, number: read.append(number) or look(self, number))
+            assert found.lengths.tolist() == wanted.lengths.tolist()
+            some = found[5:9]
+            assert repr(some) == repr(wanted[5:9])
+            assert (read, opened) == ([], [])
+            assert some[1].digest() == wanted[6].digest()
+            assert len(read) == len(opened) == 1
+            assert found.digest() == wanted.digest()
+            assert sorted(set(opened)) == complete_parts(tmp_path / "data")
+            assert len(found._rollouts._open) == 4
+            read.clear()
+            opened.clear()
 
 
 def test_one_that_is_interrupted_keeps_what_has_ended_and_goes_on_with_the_rest(tmp_path):
@@ -272,6 +288,14 @@ def test_a_full_disk_stops_it_with_a_sentence_and_what_was_written_stays_good(tm
     assert some.digest() == plain(len(some)).digest()
 
 
+def test_what_is_too_much_for_one_file_is_written_in_smaller_parts(tmp_path, small_files, monkeypatch):
+    monkeypatch.setattr(files, "PART_ROWS", 10_000)
+    kept(tmp_path / "data", 40, on_rollout=lambda one: small_files(6_000) if one.index == 39 else None)
+    small_files(-1)
+    assert stretto.load_rollouts(tmp_path / "data").digest() == plain(40).digest()
+    assert len(complete_parts(tmp_path / "data")) > 2
+
+
 def test_a_damaged_part_is_told_before_anything_is_played(tmp_path):
     interrupted(tmp_path / "data")
     numbers = next((tmp_path / "data").glob("*/rollouts*.safetensors"))
@@ -301,7 +325,7 @@ def test_after_kills_at_any_moment_the_set_is_exact(tmp_path, wait):
         words = [sys.executable, "-c", PROGRAM, wait]
         environment = {"PYTHONPATH": ":".join(sys.path)}
         program = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=environment)
-        known = sum(len(files.read_part(part)) for part in complete_parts(tmp_path / "data"))
+        known = sum(len(StoredPart(part)) for part in complete_parts(tmp_path / "data"))
         for _ in range(known + moments.randrange(1, 60)):
             done = program.stdout.readline()
         threading.Event().wait(moments.uniform(0, 0.01))  # in the middle of whatever it does
@@ -309,5 +333,5 @@ def test_after_kills_at_any_moment_the_set_is_exact(tmp_path, wait):
         program.communicate()
         assert done.strip().isdecimal()
     assert kept(tmp_path / "data", 400, resume=True).digest() == plain(400).digest()
-    indices = [one.index for part in complete_parts(tmp_path / "data") for one in files.read_part(part)]
+    indices = [one.index for part in complete_parts(tmp_path / "data") for one in StoredPart(part)]
     assert sorted(indices) == list(range(400))

@@ -41,7 +41,7 @@ def test_a_policy_sees_its_last_reward_through_a_trial_and_no_longer():
 
 
 @every_backend
-@pytest.mark.parametrize("wait", ["lockstep", "ready-first", "whole"])
+@pytest.mark.parametrize("wait", ["lockstep", "ready-first", "auto"])
 def test_with_boundaries_and_tasks_shown_the_set_is_that_of_a_plain_loop(options, wait):
     wanted = plain_rollouts(makes(Drift, 5), Chance, 9, tasks=a_goal, episodes=3, see=see_all)
     shown = {"tasks": a_goal, "episodes_per_task": 3, "boundaries": True, "oracle": True, "wait": wait}
@@ -254,6 +254,19 @@ def needs_a_module():
     import a_module_that_nobody_has  # noqa: F401
 
     return Drift()
+
+
+class NeedsAnAttribute(Drift):
+    def move(self, action):
+        return self.energy
+
+
+@here_and_elsewhere
+@pytest.mark.parametrize("wait", ["lockstep", "ready-first", "whole"])
+def test_an_attribute_that_is_not_there_is_told_with_the_rollout(options, wait):
+    with pytest.raises(AttributeError, match="'NeedsAnAttribute' object has no attribute 'energy'") as raised:
+        collect(NeedsAnAttribute, "random", 2, num_envs=2, wait=wait, check_reuse=False, **options)
+    assert "rollout " in "".join(raised.value.__notes__)
 
 
 @here_and_elsewhere

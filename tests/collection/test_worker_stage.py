@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import time
 
+import numpy as np
 import pytest
 
 import stretto
 from stretto.collection.collector import Queue, Trials
 from stretto.collection.rollouts import Rollouts
+from stretto.collection.tasks import rollout_tasks
 from stretto.collection.worker_stage import TrialPlayer, WorkerStage, describe
 from stretto.errors import PolicyFailed, WorkerDied, WorldHung
-from stretto.policies.actors import PolicyPlan
+from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.spec import PolicySpec
+from stretto.rollout import play
 from tests.collection.plain import plain_rollouts
 from tests.collection.test_collector import Chance, Decides, Remembers
-from tests.worlds import Crowd, Drift, makes
+from tests.worlds import Crowd, Drift, World, makes
 
 
 def player(make, policy):
@@ -48,6 +52,54 @@ def test_whole_trials_are_those_of_a_plain_loop(workers):
 @pytest.mark.parametrize(("make", "policy"), [(makes(Drift, 5), Remembers), (Crowd, Decides)])
 def test_policies_that_batch_and_worlds_with_several_agents_can_be_played_so_too(make, policy):
     assert played(make, policy, 6, 2).digest() == played(make, policy, 6, 0).digest()
+
+
+def test_short_trials_are_handed_over_several_at_once_and_are_the_same():
+    one = player(makes(Drift, 5), Chance)
+    stage, queue = WorkerStage(one, 2, limit_seconds=30.0), Queue(400, Trials(0, None, 2))
+    try:
+        together = list(play(stage, queue.next))
+    finally:
+        stage.close()
+    assert max(len(rollouts) for rollouts in together) > 1
+    found = Rollouts([rollout for rollouts in together for rollout in rollouts])
+    assert found.digest() == plain_rollouts(makes(Drift, 5), Chance, 400, episodes=2).digest()
+
+
+class ShowsTask(World):
+    def reset(self, *, seed=None, options=None):
+        self.task = options["task"] if options else 0
+        return super().reset(seed=seed)
+
+    def see(self):
+        return np.array([self.task, 0.0])
+
+    def move(self, action):
+        return self.see(), 1.0, self.steps == 2, False, {}
+
+
+def fails_at_300(observation):
+    if observation[0] == 300:
+        raise ValueError("not this one")
+    return 0
+
+
+def test_trials_that_were_handed_over_with_one_that_fails_are_not_lost():
+    found = []
+    stage = WorkerStage(player(ShowsTask, fails_at_300), 1, limit_seconds=30.0)
+    try:
+        with pytest.raises(PolicyFailed, match="not this one"):
+            found.extend(Queue(1000, Trials(0, rollout_tasks(lambda index, stream: index))).play(stage))
+    finally:
+        stage.close()
+    assert [rollout.index for rollout in found[:300]] == list(range(300))
+
+
+def test_a_rollout_is_pickled_whole():
+    rollouts = plain_rollouts(makes(Drift, 5), Chance, 3, episodes=2)
+    found = Rollouts(pickle.loads(pickle.dumps(list(rollouts))))
+    assert found.digest() == rollouts.digest()
+    assert found[0].rewards.flags.writeable
 
 
 def test_a_trial_whose_worker_was_killed_is_begun_again():

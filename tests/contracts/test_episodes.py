@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
@@ -115,6 +117,15 @@ def test_the_callers_options_are_left_as_they_were(options):
         envs.reset(seed=0)
         envs.reset(options=given)
     assert list(given) == ["reset_mask", "else"]
+
+
+def test_a_worker_that_was_given_up_is_the_reason_why_all_must_be_reset():
+    with stretto.make_vec(Drift, 2, backend="process", isolate=True, on_crash="raise", max_restarts=0) as envs:
+        envs.reset(seed=0)
+        with pytest.raises(stretto.WorkerDied):
+            envs.map(lambda env: os._exit(7))
+        with pytest.raises(stretto.ResetNeeded, match="not only some, because a worker was given up"):
+            envs.reset(options={"reset_mask": np.array([True, False])})
 
 
 @every_backend

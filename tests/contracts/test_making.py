@@ -19,6 +19,7 @@ from gymnasium.envs.registration import EnvSpec, VectorizeMode
 from gymnasium.vector import AutoresetMode
 
 import stretto
+from stretto import autotune
 from stretto.testing import check_env, check_same, play, sample_actions
 from tests.backends import every_backend
 from tests.worlds import CountTo, Drift, Raiser, Slow, TaskWorld, makes
@@ -351,14 +352,16 @@ def choice_of(source, count, **options):
 
 
 def test_auto_says_what_it_chose_and_why():
-    assert choice_of(Drift, 1) == "serial, because there is only one environment"
+    assert choice_of(Drift, 1).startswith(
+        "serial, because there is only one environment; it was not tried in a process"
+    )
     assert choice_of(Drift, 2).startswith("serial, because a step took")
     busy = choice_of(makes(Slow, 0.002, busy=True), 4)
     assert busy.startswith("process with 2 workers, the caller being one, because a step took")
     assert choice_of(makes(Slow, 0.004), 4).startswith("thread with 4 workers, because a step took")
     assert "isolate=True" in choice_of(Drift, 2, isolate=True)
     with stretto.make_vec(Drift, 8, budget=stretto.CpuBudget(1)) as envs:
-        assert envs.choice == "serial, because only one core is free"
+        assert envs.choice.startswith("serial, because only one core is free; it was not tried in a process of its own")
 
 
 def test_what_was_asked_for_is_said_to_be():
@@ -437,6 +440,24 @@ def test_a_world_that_goes_wrong_while_it_is_measured_takes_nobody_with_it(what)
         ended = what in ("hang", "exit")
         assert ("isolate=True" in envs.choice) == ended
         assert len(envs.worker_pids) == (2 if ended else 1)
+
+
+def test_a_world_that_takes_long_to_build_makes_one_step_apart_before_it_may_run_in_the_caller(monkeypatch):
+    monkeypatch.setattr(autotune, "BUILD_SECONDS", 0.0)
+    patient = autotune.probe(makes(Treacherous, "exit"), ({"seed": 0},))
+    assert isinstance(patient, float)
+
+    class CrashesAtOnce(Drift):
+        def __init__(self):
+            super().__init__()
+            autotune.BUILD_SECONDS = 0.0  # in the process in which it is tried
+
+        def move(self, action):
+            os._exit(7)
+
+    chosen = autotune.choose_backend(CrashesAtOnce, 4, 2, isolate=False)
+    assert chosen.isolate
+    assert chosen.reason.endswith("its process died while being measured: it exited with code 7")
 
 
 def test_a_world_that_ended_its_probe_ends_no_caller_either():

@@ -257,6 +257,31 @@ def test_a_missing_reward_is_refused_at_any_time(checks, options):
 
 
 @here_and_elsewhere
+def test_an_end_that_is_an_array_is_refused_at_any_time(options):
+    ends = {"terminated": np.array([True, False])}
+    with stretto.make_vec([makes(Returns, 99), makes(Returns, 20, **ends)], 2, **options) as envs:
+        envs.reset(seed=0)
+        for _ in range(19):
+            envs.step([0, 0])
+        with pytest.raises(stretto.InvalidOutput, match="terminated must be True or False, got ") as refused:
+            envs.step([0, 0])
+        assert (refused.value.place.slot, refused.value.place.step) == (1, 20)
+    record = stretto.evaluate(makes(Returns, 20, **ends), "random", episodes=1, jobs=0).records[0]
+    assert (record.failure.kind, record.failure.step) == ("InvalidOutput", 20)
+    assert "must have one truth value as terminated" in record.failure.message
+
+
+def test_what_a_value_is_stands_in_the_message_however_long_the_value_is():
+    long = np.arange(3 * 4 * 5 * 6, dtype=np.float64).reshape(3, 4, 5, 6)
+    with (
+        stretto.make_vec(makes(Returns, 1, observation=long), 1, backend="serial") as envs,
+        pytest.raises(stretto.InvalidOutput, match=r"\(shape \(3, 4, 5, 6\), float64\)"),
+    ):
+        envs.reset(seed=0)
+        envs.step([0])
+
+
+@here_and_elsewhere
 @pytest.mark.parametrize(
     ("space", "checks"),
     [(BOX, "first"), (BOX, "off"), (spaces.Discrete(3), "first")],

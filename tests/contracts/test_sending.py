@@ -12,6 +12,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import stretto
+from stretto.budget import CpuBudget
 from stretto.testing import check_same, play, sample_actions
 from tests.backends import every_backend
 from tests.worlds import CountTo, Crowd, Drift, TaskWorld, makes
@@ -263,3 +264,14 @@ def test_the_halves_of_a_step_belong_together(options):
         first = envs.reset(seed=0)[0]  # which lets the step go
         check_same(envs.reset(seed=0)[0], first, "a reset in the middle of a step, and one after it")
         envs.step(zeros)
+
+
+@pytest.mark.parametrize(("cores", "looks"), [(2, False), (3, True)])
+def test_a_caller_that_steps_nothing_looks_for_answers_only_on_a_core_of_its_own(cores, looks):
+    layout = {"backend": "process", "workers": 2, "budget": CpuBudget(cores)}
+    with stretto.make_vec(makes(CountTo, 5), 4, **layout) as envs:
+        envs.reset(seed=0)
+        assert envs.engine.supervisor.spins  # it is one of the workers
+        envs.send(np.zeros(4, int))
+        envs.recv()
+        assert envs.engine.supervisor.spins is looks

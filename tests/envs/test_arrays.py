@@ -30,11 +30,12 @@ def test_memory_that_nobody_refers_to_is_used_again():
     assert copier.copy(LARGE + 1).ctypes.data == first
 
 
-@pytest.mark.parametrize("rows", [5, 5_000])
+@pytest.mark.parametrize("rows", [5, 1_000, 5_000])
 @pytest.mark.parametrize("columns", [1, 4, 200])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_a_batch_is_written_in_c_order_however_it_lay(rows, columns, order):
-    batch = np.asarray(np.random.default_rng(0).random((rows, columns)), order=order)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_batch_is_written_in_c_order_however_it_lay(rows, columns, order, dtype):
+    batch = np.asarray(np.random.default_rng(0).random((rows, columns)), dtype, order=order)
     target = np.zeros((rows + 2, columns), np.float32)
     write_rows(target[1:-1], batch)
     copied = in_c_order(batch, np.dtype(np.float32))
@@ -44,3 +45,10 @@ def test_a_batch_is_written_in_c_order_however_it_lay(rows, columns, order):
     assert np.array_equal(target[1:-1], copied)
     assert not target[0].any()
     assert not target[-1].any()
+
+
+@pytest.mark.parametrize("rows", [5, 1_000, 5_000])
+def test_the_bits_of_what_is_no_number_are_kept_too(rows):
+    bits = np.random.default_rng(0).integers(0, 1 << 32, (4, rows), np.uint32).T
+    copied = in_c_order(bits.view(np.float32), np.dtype(np.float32))
+    assert np.array_equal(copied.view(np.uint32), bits)

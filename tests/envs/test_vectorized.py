@@ -6,75 +6,20 @@ import signal
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
-from gymnasium.vector.utils import batch_space
 
 import stretto
-from stretto.envs.batched_group import block_sizes
+from stretto.envs.group_worker import block_sizes
 from stretto.testing.values import difference
+from tests.envs.batched_worlds import Counting, CountingTogether, trajectory
 
 CARTPOLE = "CartPole-v1"
-
-
-class Counting(gymnasium.Env):
-    """Counts its steps, up to three; draws nothing at random."""
-
-    observation_space = spaces.Box(0, 10, (2,), np.float32)
-    action_space = spaces.Discrete(3)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        return np.array([self.steps, action], np.float32), float(action), self.steps == 3, False, {}
-
-
-class CountingTogether(gymnasium.vector.VectorEnv):
-    """The same, batched; `shift` is added to its observations, and `stop_at` makes it raise."""
-
-    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012  as Gymnasium has it
-
-    def __init__(self, num_envs, shift=0.0, stop_at=None, with_infos=False):
-        self.num_envs, self.shift, self.stop_at, self.with_infos = num_envs, shift, stop_at, with_infos
-        self.single_observation_space, self.single_action_space = Counting.observation_space, Counting.action_space
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
-        self.action_space = batch_space(self.single_action_space, num_envs)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = np.zeros(self.num_envs, np.int64)
-        return np.full((self.num_envs, 2), self.shift, np.float32), {}
-
-    def step(self, actions):
-        begins = self.steps == 3
-        self.steps = np.where(begins, 0, self.steps + 1)
-        if self.stop_at is not None and (self.steps == self.stop_at).any():
-            raise RuntimeError("stopped")
-        shown = np.where(begins, 0, actions)
-        observations = np.stack([self.steps, shown], 1).astype(np.float32) + np.float32(self.shift)
-        infos = {"twice": 2 * self.steps, "_twice": self.steps > 1} if self.with_infos else {}
-        never = np.zeros(self.num_envs, bool)
-        return observations, shown.astype(np.float64), self.steps == 3, never, infos
 
 
 gymnasium.register("CountingAlike-v0", Counting, vector_entry_point=CountingTogether)
 gymnasium.register(
     "CountingShifted-v0", Counting, vector_entry_point=lambda **kwargs: CountingTogether(shift=1.0, **kwargs)
 )
-
-
-def trajectory(envs, steps=40, before_step=lambda k: None):
-    """Play, and return all that was seen."""
-    envs.action_space.seed(1)
-    seen = [envs.reset(seed=5)[0]]
-    for k in range(steps):
-        before_step(k)
-        seen.append(tuple(envs.step(envs.action_space.sample())))
-    return seen
 
 
 def test_one_block_is_equal_to_gymnasiums_own():
@@ -187,13 +132,17 @@ def test_infos_come_as_the_vector_environment_gives_them(blocks):
         assert infos["_twice"].all()
 
 
-def test_what_a_block_raises_names_its_first_slot():
-    with stretto.make_vec(CountingTogether, 4, vectorized=2, backend="serial", env_kwargs={"stop_at": 2}) as envs:
-        envs.reset(seed=0)
-        envs.step(np.zeros(4, np.int64))
-        with pytest.raises(RuntimeError, match="stopped") as raised:
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_what_a_block_raises_names_its_first_slot_and_a_reset_goes_on(blocks):
+    with stretto.make_vec(CountingTogether, 4, vectorized=blocks, backend="serial", env_kwargs={"stop_at": 2}) as envs:
+        for _ in range(2):
+            envs.reset(seed=0)
             envs.step(np.zeros(4, np.int64))
-        assert "slot 0" in "".join(raised.value.__notes__)
+            with pytest.raises(RuntimeError, match="stopped") as raised:
+                envs.step(np.zeros(4, np.int64))
+            assert [note for note in raised.value.__notes__ if "slot 0" in note and "step 2" in note]
+            with pytest.raises(stretto.ResetNeeded):
+                envs.step(np.zeros(4, np.int64))
 
 
 def test_a_wrong_shape_is_refused_and_never_broadcast():
@@ -208,33 +157,35 @@ def test_a_wrong_shape_is_refused_and_never_broadcast():
             envs.step(np.zeros(4, np.int64))
 
 
+@pytest.mark.parametrize("blocks", [1, 2])
 @pytest.mark.parametrize("part", [1, 2, 3], ids=["rewards", "terminated", "truncated"])
-def test_numbers_that_would_be_repeated_are_refused(part):
+def test_numbers_that_would_be_repeated_are_refused(part, blocks):
     class Repeated(CountingTogether):
         def step(self, actions):
             results = list(super().step(actions))
             results[part] = results[part][0]
             return tuple(results)
 
-    with stretto.make_vec(Repeated, 4, vectorized=2, backend="serial") as envs:
+    with stretto.make_vec(Repeated, 4, vectorized=blocks, backend="serial") as envs:
         envs.reset(seed=0)
-        with pytest.raises(stretto.InvalidOutput, match=r"must have shape \(2,\), one for each world, got shape \(\)"):
+        with pytest.raises(stretto.InvalidOutput, match=r"must have shape \(\d,\), one for each world, got shape \(\)"):
             envs.step(np.zeros(4, np.int64))
 
 
+@pytest.mark.parametrize("blocks", [1, 2])
 @pytest.mark.parametrize(
     ("part", "value", "words"),
     [(0, -1, "within the bounds of Box"), (1, np.nan, "a reward must be a number")],
     ids=["out of bounds", "no number"],
 )
-def test_with_always_values_are_checked_too_and_the_slot_is_named(part, value, words):
+def test_with_always_values_are_checked_too_and_the_slot_is_named(part, value, words, blocks):
     class Wrong(CountingTogether):
         def step(self, actions):
             results = super().step(actions)
             results[part][1] = value
             return results
 
-    with stretto.make_vec(Wrong, 4, vectorized=2, backend="serial", checks="always") as envs:
+    with stretto.make_vec(Wrong, 4, vectorized=blocks, backend="serial", checks="always") as envs:
         envs.reset(seed=0)
         with pytest.raises(stretto.InvalidOutput, match=words) as refused:
             envs.step(np.zeros(4, np.int64))

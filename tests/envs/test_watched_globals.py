@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import stretto
-from stretto.envs.watched_globals import WatchedGlobals
+from stretto.identity.watched_globals import WatchedGlobals
 from tests.worlds import CountTo
 
 REWARD = 1.0

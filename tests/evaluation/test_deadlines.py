@@ -30,7 +30,7 @@ def test_one_that_is_late_forfeits_its_episodes_and_is_not_tried_again(jobs, str
     late, others = report.records[:2], report.records[2:]
     for record in late:
         failure = record.failure
-        assert (failure.kind, failure.policy, failure.agent, failure.step) == ("PolicyOverdue", "slow", "cog_1", 1)
+        assert (failure.kind, failure.policy, failure.agent, failure.step) == ("PolicyOverdue", "slow", "cog_1", 2)
         assert "0.15 s" in failure.message
         assert record.overdue == {"cog_1": 1}
         assert record.timing["attempts"] == 1

@@ -69,7 +69,7 @@ def test_a_policy_that_raises_fails_its_episodes_and_no_others(jobs):
     assert {record.label for record in failed} == {"bad"}
     assert 0 < len(failed) < 8
     failure = failed[0].failure
-    assert (failure.kind, failure.policy, failure.agent, failure.step) == ("ValueError", "bad", "agent_0", 2)
+    assert (failure.kind, failure.policy, failure.agent, failure.step) == ("ValueError", "bad", "agent_0", 3)
     assert "had enough" in failure.traceback
     assert "act_up" in failure.traceback
     assert f"only=[{failed[0].episode}]" in failure.reproduce
@@ -149,7 +149,7 @@ def test_sys_exit_ends_an_episode_and_not_the_evaluation(jobs):
     by_world = evaluate(Leaving, "random", episodes=2, steps=5, jobs=jobs)
     by_policy = evaluate("gym:CartPole-v1", ["random", leaves], episodes=2, steps=5, jobs=jobs)
     assert [record.failure.kind for record in by_world.records] == ["SystemExit"] * 2
-    assert [record.failure.step for record in by_world.records] == [2, 2]
+    assert [record.failure.step for record in by_world.records] == [3, 3]
     assert [record.failure and record.failure.kind for record in by_policy.records] == [None] * 2 + ["SystemExit"] * 2
 
 

@@ -36,6 +36,18 @@ def below(plot):
     return [int(figures) > int(name) for name, _, figures in found]
 
 
+def test_statistics_by_agent_have_a_table_where_there_are_several_agents():
+    far = [{"cog_2": 1.0, "cog_10": 4.0}, {"cog_2": 2.0, "cog_10": None}]
+    several = [one(episode=i, statistics={"far": 2.0}, agent_statistics={"far": each}) for i, each in enumerate(far)]
+    alone = one(mission="z", statistics={"far": 2.0}, agent_statistics={"far": {"only": 2.0}})
+    page = Report.of([*several, alone], {})
+    first, second = section(page, "statistics").split("<h3>z</h3>")
+    of_episodes, of_agents = first.split("<h4>By agent</h4>")
+    assert rows(of_episodes) == [["far", "2.00"]]
+    assert rows(of_agents) == [["far", "cog_2", "1.50"], ["far", "cog_10", "4.00"]]
+    assert "By agent" not in second
+
+
 def test_in_a_plot_figures_stand_below_a_name_that_leaves_them_no_room():
     values = [-1.2e7, -3.4e7, -5.6e7]
     short, long = (

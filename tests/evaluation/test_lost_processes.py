@@ -19,6 +19,7 @@ import gymnasium
 import psutil
 import pytest
 
+from stretto import make_vec
 from stretto.core import AgentPolicy, MultiAgentPolicy
 from stretto.evaluation.evaluate import EvaluationInterrupted, evaluate
 from stretto.evaluation.playing.tracebacks import last_place
@@ -285,9 +286,7 @@ def test_what_an_episode_printed_that_is_played_again_is_shown_once(tmp_path, ca
     assert failures(report) == {}
     assert report.records[0].timing["attempts"] == 2
     told = [line for line in capfd.readouterr().out.splitlines() if "step" in line]
-    looked, played = told[:3], told[3:]
-    assert looked == [f"[gym:CartPole-v1, dies_once] step {number}" for number in (1, 2, 3)]
-    assert played == [f"[gym:CartPole-v1, dies_once, episode 0] step {number}" for number in (1, 2, 3, 4, 5)]
+    assert told == [f"[gym:CartPole-v1, dies_once, episode 0] step {number}" for number in (1, 2, 3, 4, 5)]
 
 
 class TellsWhatItIsAt(CountTo):
@@ -310,6 +309,22 @@ def test_what_a_world_prints_says_in_which_episode_that_was_although_several_are
     for record in report.records:
         mine = [line for line in told if line.startswith(f"[{mission}, BatchesSeen, episode {record.episode}] ")]
         assert [line.partition("] ")[2] for line in mine] == [f"seed {record.seed}", "step 1", "step 2"]
+
+
+def test_what_is_printed_in_the_look_at_the_first_steps_is_held_back_unless_that_fails(capfd):
+    def cannot_be_loaded():
+        print("why it cannot be loaded")
+        raise ValueError("no weights")
+
+    class Unloadable(MultiAgentPolicy):
+        def __init__(self, world):
+            cannot_be_loaded()
+
+    evaluate(makes(TellsWhatItIsAt, 2), "random", episodes=1, jobs=1)
+    assert [line.rpartition("] ")[2] for line in capfd.readouterr().out.splitlines()][1:] == ["step 1", "step 2"]
+    with pytest.raises(ValueError, match="no weights"):
+        evaluate(makes(TellsWhatItIsAt, 2), Unloadable, episodes=1, jobs=1)
+    assert "why it cannot be loaded" in capfd.readouterr().out
 
 
 class BatchesSeen(MultiAgentPolicy):
@@ -340,12 +355,48 @@ def test_a_crash_names_the_step_and_the_line_of_the_users_code():
         f"the world's process died at test_lost_processes.py:{line}: it was killed by signal 11"
     )
     assert last_place(failure.traceback) == f"{__file__}:{line}"
-    assert failure.step == 3  # as many are done
+    assert failure.step == 4
 
 
 def test_a_hang_names_the_step():
     report = evaluate(makes(Hangs, 9), "random", episodes=1, jobs=1, hang_seconds=0.5)
-    assert report.records[0].failure.step == 3
+    failure = report.records[0].failure
+    assert failure.step == 4
+    assert failure.message.startswith("the world's process gave no sign of life for 0.5 s and was ended")
+
+
+def test_the_failing_step_has_the_same_number_in_a_vector_environment_and_in_an_evaluation():
+    class Raises(CountTo):
+        def move(self, action):
+            if self.steps == 4:
+                raise ValueError("at the fourth step")
+            return super().move(action)
+
+    class NoStart(CountTo):
+        def reset(self, **_):
+            raise ValueError("at the reset")
+
+    class TiresAtFour:
+        steps = 0
+
+        def step(self, observation):
+            self.steps += 1
+            if self.steps == 4:
+                raise ValueError("at the fourth choice")
+            return 0
+
+    def steps_of(world, policy="random"):
+        return [record.failure.step for record in evaluate(world, policy, episodes=1, jobs=0).records]
+
+    with make_vec(makes(Raises, 9), 1, backend="serial") as envs:
+        envs.reset(seed=0)
+        with pytest.raises(ValueError, match="fourth step") as raised:
+            for _ in range(4):
+                envs.step([0])
+    with make_vec(makes(NoStart, 9), 1, backend="serial") as envs, pytest.raises(ValueError, match="reset") as refused:
+        envs.reset(seed=0)
+    assert [raised.value.place.step] == steps_of(makes(Raises, 9)) == steps_of(makes(CountTo, 9), TiresAtFour) == [4]
+    assert [refused.value.place.step] == steps_of(makes(NoStart, 9)) == [None]
 
 
 class Hangs(CountTo):

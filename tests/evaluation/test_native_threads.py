@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
 import warnings
 
 import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from stretto import CpuBudget, make_vec
-from stretto.errors import FewerWorkers, InvalidLayout, UsageError
+from stretto.budget import NativeThreads, share_native_threads
+from stretto.errors import FewerWorkers, InvalidLayout, UsageError, WorldHung
 from stretto.evaluation.evaluate import evaluate
 
 
@@ -127,6 +129,55 @@ def test_threads_that_step_worlds_have_the_native_threads_that_were_asked_for_ea
     with make_vec(OneAgentWithOpenMP, 3, backend="thread", workers=3, native_threads=3) as envs:
         envs.reset(seed=0)
         assert envs.step([0, 0, 0])[0].tolist() == [[3.0]] * 3
+
+
+def test_threads_that_step_worlds_cap_the_limits_of_the_whole_process_while_any_of_them_is_at_work():
+    both = threading.Barrier(2)
+
+    class Meeting(OneAgent):
+        def step(self, action):
+            both.wait(30)
+            return super().step(action)
+
+    with threadpool_limits(3), make_vec(Meeting, 2, backend="thread", workers=2, global_rng="shared") as envs:
+        envs.reset(seed=0)
+        assert native_threads() == 3
+        for _ in range(20):
+            assert envs.step([0, 0])[0].tolist() == [[1.0]] * 2
+            assert native_threads() == 3
+
+
+def test_the_limits_of_the_process_go_back_when_the_last_holder_lets_go_in_whatever_order_they_came():
+    share_native_threads()
+    with threadpool_limits(5):
+        first, second, third = NativeThreads(1), NativeThreads(1), NativeThreads(2)
+        undo = [first.cap(), second.cap()]
+        first.restore(undo[0])
+        assert native_threads() == 1
+        with third.capped():
+            assert native_threads() == 2
+        assert native_threads() == 1
+        second.restore(undo[1])
+        assert native_threads() == 5
+        second.let_go()
+        assert native_threads() == 5
+
+
+def test_a_thread_that_was_given_up_does_not_keep_the_limits_of_the_process():
+    gate = threading.Event()
+
+    class Hanging(OneAgent):
+        def step(self, action):
+            gate.wait(60)
+            return super().step(action)
+
+    with threadpool_limits(3):
+        with make_vec(Hanging, 1, backend="thread", step_timeout=0.2, on_crash="raise") as envs:
+            envs.reset(seed=0)
+            with pytest.raises(WorldHung):
+                envs.step([0])
+            assert native_threads() == 3
+        gate.set()
 
 
 def test_the_caller_s_own_native_threads_are_as_before_when_it_has_played_itself():

@@ -102,7 +102,7 @@ def test_a_world_that_cannot_be_closed_is_told_by_its_own_error(jobs):
     report = evaluate(Slamming, "noop", episodes=8, jobs=jobs)
     failures = {record.seed % 2: record.failure for record in report.records}
     assert failures[0] is None
-    assert (failures[1].kind, failures[1].step) == ("ValueError", 2)
+    assert (failures[1].kind, failures[1].step) == ("ValueError", 3)
     assert "the world's own error" in failures[1].message
 
 

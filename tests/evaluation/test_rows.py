@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 from dataclasses import replace
 
 import pytest
 
+from stretto.core import AgentPolicy, MultiAgentPolicy
 from stretto.evaluation.evaluate import evaluate
 from stretto.evaluation.plan import MOST_ROWS, Facts, Plan, batch_rows, entries_of, lockstep
 from stretto.missions.mission import Mission
+from stretto.policies.spec import PolicySpec
 from tests.policies.networks import InGroups, Linear, Recurrent
 from tests.worlds import LowBits
 
@@ -169,3 +172,32 @@ def test_the_record_says_which_batches_there_were(tmp_path):
     found = {name: {"rows": 12, "rows_interchangeable": sure} for name, sure in (("Sure", True), ("Unsure", False))}
     assert report.plan["batches"] == {"test_rows:six": found}
     assert json.loads((tmp_path / "summary.json").read_text())["plan"]["batches"] == report.plan["batches"]
+
+
+class Samples(MultiAgentPolicy):
+    """Its agents draw from their action space when they are made, and, if it `samples`, whenever it is asked for many."""
+
+    def __init__(self, world, samples=False):
+        self.world, self.samples = world, samples
+
+    def agent_policy(self, agent):
+        return Sampled(agent, copy.deepcopy(self.world.action_spaces[agent]).sample())
+
+    def step_batch(self, agent_policies, observations):
+        spaces = self.world.action_spaces
+        return [spaces[one.agent].sample() if self.samples else one.action for one in agent_policies]
+
+
+class Sampled(AgentPolicy):
+    def __init__(self, agent, action):
+        self.agent, self.action = agent, action
+
+
+@pytest.mark.parametrize("strategy", ["sequential", "batched", "processes"])
+def test_step_batch_must_not_draw_from_the_spaces_that_episodes_share(strategy):
+    how = {"episodes": 2, "steps": 3, "cogs": 2, "jobs": 0, "strategy": strategy}
+    good, bad = PolicySpec("good", Samples, {}), PolicySpec("bad", Samples, {"samples": True})
+    report = evaluate("foundry_1", [good, bad], **how)
+    assert [record.failure for record in report.records[:2]] == [None, None]
+    assert [record.failure.kind for record in report.records[2:]] == ["UsageError"] * 2
+    assert "step_batch must not draw from world.action_spaces" in report.records[2].failure.message

@@ -197,7 +197,7 @@ def test_a_damaged_summary_is_told_and_built_again(folder, content):
     assert Report.load("run").records == whole.records
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b"\xff\xfe\x00"])
+@pytest.mark.parametrize("content", [b"", b"[]", b"\xff\xfe\x00", b'{"timing": 3}', b'{"timing": {"invocations": 3}}'])
 def test_a_damaged_plan_is_told(folder, content):
     play("run")
     (folder / "run/plan.json").write_bytes(content)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
 import stretto
 from stretto.workers import inline
@@ -178,6 +179,22 @@ def test_the_callers_own_share_cannot_be_ended_but_its_stack_is_shown(layout, li
     assert f"while {'resetting' if moment == 'reset 1' else 'stepping'} (slot 3, worker" in shown
     assert "in doze" in shown
     assert "seed 6" in shown
+
+
+def test_of_a_block_that_the_caller_has_alone_too(told, capfd):
+    class Dozing(CartPoleVectorEnv):
+        def step(self, action):
+            if self.steps[0] == 20:  # by now it is known to draw from no global generators
+                doze()
+            return super().step(action)
+
+    with stretto.make_vec(Dozing, 4, vectorized=1, backend="serial", step_timeout=0.1) as envs:
+        envs.reset(seed=3)
+        for k in range(22):
+            envs.step(np.full(4, k % 2))
+    shown = capfd.readouterr().err
+    assert shown.count("no answer for 0.1 s while stepping (slot 0, worker 0, step 21, seed 3)") == 1
+    assert "in doze" in shown
 
 
 def test_the_callers_own_share_is_not_watched_without_a_limit(told, tmp_path, capfd):

@@ -199,3 +199,26 @@ def test_a_message_larger_than_a_pipe_does_not_wait_for_a_worker_that_is_busy():
         envs.recv()
         envs._engine.supervisor.settle([request])
         assert request.value == [3_000_000]
+
+
+COLLECTION = """
+import resource, warnings
+import stretto
+from tests.worlds import Drift
+resource.setrlimit(resource.RLIMIT_NOFILE, (30, 30))
+with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    found = stretto.collect(Drift, "random", 20, max_steps=5, backend="process", workers=16, check_reuse=False)
+assert all(one.filename == "<string>" for one in warned), warned
+print([str(one.message) for one in warned if issubclass(one.category, stretto.FewerWorkers)])
+print(found.digest())
+"""
+
+
+def test_rollouts_are_collected_by_fewer_workers_where_there_are_few_descriptors():
+    ended = run(COLLECTION)
+    assert ended.stderr == ""
+    told, digest = ended.stdout.splitlines()
+    assert "because 16 cannot be had" in told
+    assert "Too many open files" in told
+    assert digest == stretto.collect(Drift, "random", 20, max_steps=5, backend="serial").digest()

@@ -11,7 +11,9 @@ import gymnasium
 import numpy as np
 import pytest
 
-from stretto.identity import differences, find_module, identify, installation
+from stretto.identity.installation import installation
+from stretto.identity.record import differences, identify
+from stretto.identity.source import find_module
 
 FILES = {
     "agent.py": "import json\nimport scipy.signal\nfrom nets import net\nraise SystemExit('nobody may import this')\n",
@@ -130,7 +132,7 @@ def test_code_counts_with_the_file_that_it_comes_from():
 PROGRAM = """
 import json, sys
 import numpy as np
-from stretto.identity import identify
+from stretto.identity.record import identify
 
 WIDTH, NAMES = {width}, {{"b", "a", "c"}}
 class Base:

@@ -10,7 +10,7 @@ import pytest
 from stretto.interop.meta import make_parallel_env
 from stretto.interop.meta_learning import AGENT_ARCHS, ParallelCollection
 from tests.backends import OPTIONS
-from tests.interop.trials import Sums, like_varibad, wide_actions
+from tests.interop.trials import Sums, SumsInADict, like_varibad, wide_actions
 
 
 class MarkovAgent:
@@ -91,6 +91,47 @@ def test_a_markov_agent_stores_steps_and_others_store_trials():
     assert len(learner.policy_storage.samples) == count
     assert learner.policy_storage.samples[0]["observation"].shape == (3,)
     assert learner.policy_storage.samples[0]["reward"].shape == (1,)
+
+
+class DictAgent(MarkovAgent):
+    """Acts by the parts of what it sees."""
+
+    def act(self, obs, deterministic=False):
+        assert obs["observation"]["counts"]["steps"].shape == (1,)
+        return super().act(obs["observation"]["sum"] + obs["boundary"])
+
+
+class DictMemoryAgent(MemoryAgent):
+    def act(self, prev_internal_state, prev_action, reward, obs, deterministic=False):
+        assert obs["observation"]["sum"].shape == (1, 1)
+        return super().act(prev_internal_state, prev_action, reward, obs)
+
+
+@pytest.mark.parametrize("arch", list(AGENT_ARCHS))
+def test_observations_in_dicts_are_given_to_agents_and_stored_as_dicts(arch):
+    def learner():
+        return Learner(arch, SumsInADict(), DictMemoryAgent() if arch is AGENT_ARCHS.Memory else DictAgent())
+
+    alone = learner()
+    steps = alone.collect_rollouts_parallel(4)
+    for width, options in ((1, OPTIONS["serial"]), (3, OPTIONS["process-isolated"])):
+        with make_parallel_env(SumsInADict, 2, width, seed=9, make_options=options) as envs:
+            other = learner()
+            assert other.collect_rollouts_parallel(4, parallel_env=envs) == steps
+            assert repr(other.policy_storage) == repr(alone.policy_storage)
+            first = envs.reset_all([10] * width)
+            assert first["observation"]["counts"]["steps"].tolist() == [0] * width
+    kept = alone.policy_storage
+    if arch is AGENT_ARCHS.Markov:
+        samples = kept.samples[:2]
+        assert [one["observation"]["observation"]["counts"]["steps"] for one in samples] == [0, 1]
+        assert samples[0]["next_observation"]["observation"] == samples[1]["observation"]["observation"]
+        return
+    whole = kept.episodes[0]
+    sums, following = (whole[name]["observation"]["sum"] for name in ("observations", "next_observations"))
+    assert sums.shape == (len(whole["rewards"]), 1)
+    assert sums[1:].tolist() == following[:-1].tolist()
+    assert whole["observations"]["boundary"].sum() == 1
 
 
 def test_a_memory_lives_through_a_trial_and_is_told_every_reward():

@@ -43,6 +43,18 @@ class Sums(gymnasium.Env):
         return np.array([self.steps, self.sum], np.float32)
 
 
+class SumsInADict(Sums):
+    """Shows the same in parts, one of them in a dict within the dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        counts = spaces.Dict({"steps": spaces.Discrete(10)})
+        self.observation_space = spaces.Dict({"counts": counts, "sum": spaces.Box(-1e6, 1e6, (1,), np.float32)})
+
+    def _see(self) -> Any:
+        return {"counts": {"steps": self.steps}, "sum": np.array([self.sum], np.float32)}
+
+
 class LikeVariBad(gymnasium.Wrapper):
     """Plays several episodes of one task as one, and shows where one ends."""
 

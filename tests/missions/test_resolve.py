@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from stretto.errors import UsageError
@@ -59,6 +61,15 @@ def test_code_that_a_file_names_is_only_run_if_that_is_allowed_or_if_it_is_not_a
     with pytest.raises(UsageError, match=r"'worlds\.py' does not exist"):
         find_missions(["missions.yaml:mine"])
     assert names("missions.yaml:foundry_1", allow_import=False) == ["foundry_1"]
+
+
+@pytest.mark.parametrize("text", ["pz:this", "gym:this:Zen-v0", "this:Zen-v0", "this:Zen"])
+def test_a_module_that_a_file_names_is_only_imported_if_that_is_allowed(write, text):
+    write(f"- mission: {text}\n- mission: gym:CartPole-v1\n")
+    with pytest.raises(UsageError, match=f"names code of its own, '{text}'; pass --allow-import if you trust it"):
+        find_missions(["missions.yaml"], allow_import=False)
+    assert "this" not in sys.modules
+    assert names("missions.yaml:gym:CartPole-v1", allow_import=False) == ["gym:CartPole-v1"]
 
 
 @pytest.mark.parametrize(

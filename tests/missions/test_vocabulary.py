@@ -93,6 +93,17 @@ def test_keyword_arguments_and_variants_reach_whatever_takes_them():
         find_missions("poles.py:make", cogs=3)[0].make()
 
 
+def test_cogs_and_map_seed_are_taken_by_all_who_run_worlds():
+    with stretto.make_vec("poles.py:Pole", 1, backend="serial", cogs=3, map_seed=7) as envs:
+        assert (envs.get_attr("cogs"), envs.get_attr("map_seed")) == ((3,), (7,))
+    assert check_env("poles.py:Pole", steps=3, cogs=3, map_seed=7)
+    assert race("foundry_1", 1, seconds=0.01, backends=("serial",), cogs=3, map_seed=7).rows
+    rollouts = stretto.collect("poles.py:Pole", "random", 1, cogs=3, map_seed=7, max_steps=2, backend="serial")
+    assert len(rollouts) == 1
+    with pytest.raises(stretto.UsageError, match="got cogs for gym:CartPole-v1"):
+        stretto.make_vec("CartPole-v1", 1, cogs=3)
+
+
 def test_settings_behind_a_name_are_those_of_a_mission_file():
     (mission,) = find_missions("foundry_1,name=small,cogs=2,variants=[rich],steps=5,default_action=0,kw.map_seed=4")
     assert (mission.name, mission.max_steps, mission.has_default_action, mission.default_action) == (

@@ -11,8 +11,9 @@ import pytest
 from gymnasium import spaces
 
 from stretto.core import AgentPolicy, MultiAgentPolicy, WorldSpec
-from stretto.policies.actors import AgentEpisode, PolicyPlan, Question
 from stretto.policies.batches import Batches, probe_rows
+from stretto.policies.policy_plan import PolicyPlan
+from stretto.policies.questions import AgentEpisode, Question
 from stretto.policies.runners import InPlace
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner

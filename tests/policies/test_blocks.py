@@ -12,8 +12,9 @@ from gymnasium import spaces
 
 from stretto.core import AgentPolicy, BlockAnswer, BlockPolicy, MultiAgentPolicy, PolicyStep, WorldSpec
 from stretto.errors import PolicyFailed, UsageError
-from stretto.policies.actors import AgentEpisode, Block, PolicyPlan, Question
+from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.processes import Processes
+from stretto.policies.questions import AgentEpisode, Block, Question
 from stretto.policies.runners import InPlace
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner

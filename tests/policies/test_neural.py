@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from stretto.checkpoint import write_safetensors
+from stretto.checkpoint import atomic_write
 from stretto.core import WorldSpec
 from stretto.errors import InvalidSpace, UsageError
 from stretto.policies.loading import load_policy
 from stretto.policies.neural import HIDDEN, Neural
 from stretto.policies.spec import parse_policy
+from stretto.safetensors import safetensors
 
 torch = pytest.importorskip("torch")
 
@@ -113,7 +114,7 @@ def test_the_caller_s_threads_of_torch_are_as_before():
 def test_it_computes_what_torch_s_own_layers_compute(tmp_path):
     policy = Neural(world_of(), deterministic=True)
     weights = weights_for(policy)
-    write_safetensors(tmp_path / "w.safetensors", weights)
+    atomic_write(tmp_path / "w.safetensors", safetensors(weights))
     policy.load(str(tmp_path / "w.safetensors"))
     layers = torch.nn.ModuleDict(
         {
@@ -177,7 +178,7 @@ def test_draws_follow_the_softmax_of_the_outputs(tmp_path):
     policy = Neural(world_of())
     weights = {name: np.zeros(shape, np.float32) for name, shape in policy.shapes.items()}
     weights["head.bias"] = np.log([0.7, 0.2, 0.1]).astype(np.float32)
-    write_safetensors(tmp_path / "w.safetensors", weights)
+    atomic_write(tmp_path / "w.safetensors", safetensors(weights))
     policy.load(str(tmp_path / "w.safetensors"))
     agents = [agent_of(policy, seed) for seed in range(2000)]
     chosen = policy.step_batch(agents, observations(SEEN, 1) * 2000)
@@ -205,7 +206,7 @@ def test_spaces_that_it_cannot_play_are_refused():
 
 def test_a_spec_names_its_weights_its_seed_and_that_it_takes_the_best(tmp_path):
     file = tmp_path / "w.safetensors"
-    write_safetensors(file, weights_for(Neural(world_of())))
+    atomic_write(file, safetensors(weights_for(Neural(world_of()))))
     loaded = load_policy(parse_policy(f"class=neural,data={file},kw.deterministic=True"), world_of())
     drawn = load_policy(parse_policy("class=neural,kw.seed=5,kw.deterministic=True"), world_of())
     assert actions(drawn) == actions(Neural(world_of(), seed=5, deterministic=True))
@@ -216,7 +217,7 @@ def test_weights_of_other_shapes_are_refused_by_name(tmp_path):
     policy = Neural(world_of())
     weights = weights_for(policy) | {"head.bias": np.zeros(9, np.float32), "spare": np.zeros(1, np.float32)}
     del weights["gru.bias_ih"]
-    write_safetensors(tmp_path / "w.safetensors", weights)
+    atomic_write(tmp_path / "w.safetensors", safetensors(weights))
     with pytest.raises(UsageError, match=r"gru.bias_ih missing.*head.bias \(9,\), not \(3,\).*spare"):
         policy.load(str(tmp_path / "w.safetensors"))
 
@@ -224,7 +225,7 @@ def test_weights_of_other_shapes_are_refused_by_name(tmp_path):
 def test_weights_that_are_no_numbers_are_refused(tmp_path):
     policy = Neural(world_of())
     weights = weights_for(policy) | {"head.bias": np.full(3, np.nan, np.float32)}
-    write_safetensors(tmp_path / "w.safetensors", weights)
+    atomic_write(tmp_path / "w.safetensors", safetensors(weights))
     with pytest.raises(UsageError, match=r"finite, got others in head.bias"):
         policy.load(str(tmp_path / "w.safetensors"))
 
@@ -232,6 +233,6 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path):
 @pytest.mark.parametrize("dtype", [np.float64, np.int64])
 def test_weights_of_another_type_are_refused(tmp_path, dtype):
     policy = Neural(world_of())
-    write_safetensors(tmp_path / "w.safetensors", weights_for(policy) | {"head.bias": np.zeros(3, dtype)})
+    atomic_write(tmp_path / "w.safetensors", safetensors(weights_for(policy) | {"head.bias": np.zeros(3, dtype)}))
     with pytest.raises(UsageError, match=r"must be of F32, got others in head.bias of .*; convert them"):
         policy.load(str(tmp_path / "w.safetensors"))

@@ -15,9 +15,10 @@ from gymnasium import spaces
 
 from stretto.core import AgentPolicy, MultiAgentPolicy, WorldSpec
 from stretto.errors import PolicyFailed, PolicyLost
-from stretto.policies.actors import AgentEpisode, PolicyPlan, Question
 from stretto.policies.adaptive import Adaptive, Seen, choose_strategy
+from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.processes import Processes
+from stretto.policies.questions import AgentEpisode, Question
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
 from stretto.seeding import SeedTree

@@ -18,9 +18,9 @@ OBSERVATIONS = spaces.Dict(
 ACTIONS = spaces.MultiDiscrete([9, 9])
 
 
-def block_of(agents: int = 1, lanes: int = 1, always_acts: bool = True) -> Block:
+def block_of(agents: int = 1, lanes: int = 1) -> Block:
     names = tuple(f"agent_{i}" for i in range(agents))
-    return Block(names, OBSERVATIONS, ACTIONS, lanes, {"hidden": ((3,), np.float32)}, always_acts)
+    return Block(names, OBSERVATIONS, ACTIONS, lanes, {"hidden": ((3,), np.float32)})
 
 
 def streams(agents, seed=0):
@@ -45,7 +45,6 @@ class Step:
     terminated: bool
     truncated: bool
     acted: bool
-    final: int
 
     @property
     def ended(self) -> bool:
@@ -54,32 +53,40 @@ class Step:
 
 @dataclass
 class World:
-    """Makes up experience of a block: every observation is another number."""
+    """Makes up experience of a block: every observation is another number.
+
+    Agents act in every row of an episode (`always`), or in half of them; then they may also end alone.
+    """
 
     block: Block
     rng: np.random.Generator
     end_chance: float = 0.2
+    always: bool = True
     number: int = 0
     steps: dict[tuple[int, int], list[Step]] = field(default_factory=dict)
 
     def __post_init__(self):
         self.shape = self.block.lanes, len(self.block.agents)
         self.steps = {(lane, agent): [] for lane in range(self.shape[0]) for agent in range(self.shape[1])}
-        self.alive = np.ones(self.shape, bool)
+        self.alive = np.ones(self.shape, bool)  # a lane in which nobody is shows last observations, then begins again
         self.pending = self._new()
-        self.will_act = self._acting()
 
     def _new(self):
         self.number += int(np.prod(self.shape))
         return (self.number - np.arange(np.prod(self.shape))).reshape(self.shape)
 
-    def _acting(self):
-        return self.alive & (self.block.always_acts | (self.rng.random(self.shape) < 0.5))
+    def piece(self, count: int) -> Piece:
+        """Go on for `count` rows."""
+        rows = [self._row(self.end_chance) for _ in range(count)]
+        return self._piece(rows, observed(self.pending))
 
-    def piece(self, count: int, *, whole: bool = False) -> Piece:
-        """Go on for `count` rows; if they are a `whole` rollout, all who are left end in the last of them."""
-        rows = [self._row(whole and i == count - 1) for i in range(count)]
-        seen, actions, rewards, terminated, truncated, acted, finals = map(np.stack, zip(*rows, strict=True))
+    def rollout(self, count: int) -> Piece:
+        """Go on for `count` rows, and one of last observations: all who are left end in the one before."""
+        ends = [self.end_chance] * max(0, count - 2) + [0.0, 1.0][-count:]  # an end before the last would take its row
+        return self._piece([self._row(chance) for chance in (*ends, 0.0)], None)
+
+    def _piece(self, rows, following) -> Piece:
+        seen, actions, acted, rewards, terminated, truncated = map(np.stack, zip(*rows, strict=True))
         for (lane, agent), steps in self.steps.items():
             steps += [
                 Step(
@@ -89,43 +96,25 @@ class World:
                     bool(terminated[i, lane, agent]),
                     bool(truncated[i, lane, agent]),
                     bool(acted[i, lane, agent]),
-                    int(finals[i, lane, agent]),
                 )
-                for i in range(count)
+                for i in range(len(rows))
             ]
-        return Piece(
-            observed(seen),
-            actions,
-            rewards,
-            terminated,
-            truncated,
-            observed(self.pending),
-            observed(finals[terminated | truncated]),
-            None if self.block.always_acts else acted,
-            {"hidden": np.repeat(seen[..., None], 3, -1).astype(np.float32)},
-        )
+        extras = {"hidden": np.repeat(seen[..., None], 3, -1).astype(np.float32)}
+        return Piece(observed(seen), actions, acted, rewards, terminated, truncated, following, extras)
 
-    def _row(self, last: bool):
-        rng, shape = self.rng, self.shape
-        seen, acted, alive = self.pending, self.will_act, self.alive
+    def _row(self, end_chance: float):
+        rng, shape, alive = self.rng, self.shape, self.alive
+        seen, self.pending = self.pending, self._new()
+        acted = alive & (self.always | (rng.random(shape) < 0.5))
         actions = rng.integers(0, 9, (*shape, 2))
         rewards = np.where(alive, rng.standard_normal(shape), 0).astype(np.float32)
-        # In a world whose agents always act, ends are of the lane; else agents may also die alone.
-        over = (rng.random(shape[0]) < self.end_chance)[:, None] | last | np.zeros(shape, bool)
-        if not self.block.always_acts:
-            over |= rng.random(shape) < self.end_chance / 2
-        elif shape[1] > 1:
-            over = np.repeat(over[:, :1], shape[1], axis=1)
+        over = (rng.random(shape[0]) < end_chance)[:, None] | np.zeros(shape, bool)
+        if not self.always:
+            over |= rng.random(shape) < end_chance / 2
         ended = over & alive
         terminated = ended & (rng.random(shape) < 0.5)
-        truncated = ended & ~terminated
-        finals = self._new()
-        self.alive = alive & ~ended
-        finished = ~self.alive.any(axis=1, keepdims=True)  # the lane begins another episode
-        self.alive |= finished
-        self.pending = self._new()
-        self.will_act = self._acting()
-        return seen, actions, rewards, terminated, truncated, acted, finals
+        self.alive = (alive & ~ended) | ~alive.any(axis=1, keepdims=True)
+        return seen, actions, acted, rewards, terminated, ended & ~terminated
 
 
 def contents(batch):

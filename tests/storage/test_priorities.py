@@ -52,7 +52,7 @@ def test_a_leaf_without_value_is_never_found_not_even_by_rounding():
 
 @pytest.mark.parametrize("always", [True, False])
 def test_only_what_is_there_is_drawn_and_what_is_new_at_least_as_often_as_any(always):
-    world = World(block_of(2, 2, always), np.random.default_rng(2))
+    world = World(block_of(2, 2), np.random.default_rng(2), always=always)
     with TransitionBuffer(TransitionLayout(world.block, 30, 4)) as buffer:
         priorities = Priorities(buffer.layout.ring)
         rng, seen = np.random.default_rng(0), [set(), set()]
@@ -88,7 +88,7 @@ def test_draws_follow_the_priorities_and_weights_take_that_back():
 
 @pytest.mark.parametrize("always", [True, False])
 def test_saved_priorities_and_buffer_go_on_bit_by_bit(always, tmp_path):
-    world = World(block_of(2, 2, always), np.random.default_rng(2))
+    world = World(block_of(2, 2), np.random.default_rng(2), always=always)
     layout = TransitionLayout(world.block, 30, 4, stack=2)
 
     def learn(buffer, priorities, pieces, rngs):

@@ -33,9 +33,10 @@ KINDS = ["transitions", "decisions", "sequences", "segments"]
 
 def make(kind, seed=0, **memory):
     """A world, a buffer for it, and the pieces to write into it."""
-    world = World(block_of(2, 1 if kind == "sequences" else 3, kind != "decisions"), np.random.default_rng(seed))
+    block = block_of(2, 1 if kind == "sequences" else 3)
+    world = World(block, np.random.default_rng(seed), always=kind != "decisions")
     if kind == "sequences":
-        return world, SequenceBuffer(SequenceLayout(world.block, 40, 6), **memory), lambda: world.piece(6, whole=True)
+        return world, SequenceBuffer(SequenceLayout(world.block, 40, 6), **memory), lambda: world.rollout(6)
     if kind == "segments":
         return world, SegmentBuffer(SegmentLayout(world.block, 6), **memory), lambda: world.piece(6)
     return world, TransitionBuffer(TransitionLayout(world.block, 90, 6, 2), **memory), lambda: world.piece(6)
@@ -254,7 +255,7 @@ def test_what_was_saved_is_refused_if_it_is_damaged_or_of_another_layout(tmp_pat
         for other, message in (
             (
                 TransitionBuffer(TransitionLayout(world.block, 900, 6, 2)),
-                r"got capacity 30, not 300, .*; make it alike",
+                r"got capacity 30, not 300; make it alike",
             ),
             (
                 TransitionBuffer(TransitionLayout(block_of(3, 3), 90, 6, 2)),

@@ -18,7 +18,7 @@ class Model:
     """What a buffer should show, worked out row by row from all that ever happened."""
 
     def __init__(self, world, layout, end):
-        self.world, self.layout, self.end, self.always = world, layout, end, world.block.always_acts
+        self.world, self.layout, self.end = world, layout, end
 
     def outcome(self, steps, row):
         """What came of a decision: the rewards, and the row and kind of what followed; nothing if it is not known."""
@@ -29,7 +29,7 @@ class Model:
                 return total, "end", i
             if i + 1 < self.end and steps[i + 1].acted:
                 return total, "next", i + 1
-        return (total, "next", self.end) if self.always else None
+        return None
 
     def frames(self, steps, row, count):
         found = []
@@ -41,13 +41,6 @@ class Model:
         found = found[:count]
         return [found[-1]] * (count - len(found)) + found[::-1]
 
-    def oldest(self, agent):
-        lanes = range(self.world.block.lanes)
-        ends = sorted(i for lane in lanes for i in range(self.end) if self.world.steps[lane, agent][i].ended)
-        ring = self.layout.ring
-        lost = len(ends) - ring.finals_kept
-        return max(0, self.end - ring.capacity, ends[lost - 1] + 1 if lost > 0 else 0)
-
     def longest_gap(self, agent):
         gaps = [1]
         for lane in range(self.world.block.lanes):
@@ -58,7 +51,7 @@ class Model:
 
     def rows(self, agent):
         """The (row, lane) of all transitions that can be drawn, in order."""
-        oldest = self.oldest(agent)
+        oldest = max(0, self.end - self.layout.ring.capacity)
         first = oldest + (self.layout.stack - 1) * self.longest_gap(agent) if oldest else 0
         every = ((row, lane) for row in range(first, self.end) for lane in range(self.world.block.lanes))
         steps = self.world.steps
@@ -82,12 +75,11 @@ class Model:
             if kind == "end":
                 break
         row, kind, where = last
-        if kind == "end":
-            following = [*self.frames(steps, row, stack)[1:], steps[where].final]
-        elif where < self.end:
+        if kind == "next":
             following = self.frames(steps, where, stack)
         else:
-            following = [*self.frames(steps, row, stack)[1:], int(self.world.pending[lane, agent])]
+            final = steps[where + 1].seen if where + 1 < self.end else int(self.world.pending[lane, agent])
+            following = [*self.frames(steps, row, stack)[1:], final]
         terminated = kind == "end" and steps[where].terminated
         return self.frames(steps, start, stack), total, 0.0 if terminated else left, following
 
@@ -134,13 +126,14 @@ def check_all(snapshot, model, n_steps):
 @settings(max_examples=120, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
-    block=st.builds(block_of, st.integers(1, 3), st.integers(1, 3), st.booleans()),
-    sizes=st.tuples(st.integers(1, 40), st.just(5), st.integers(1, 3), st.sampled_from([1, 4, 20])),
+    block=st.builds(block_of, st.integers(1, 3), st.integers(1, 3)),
+    always=st.booleans(),
+    sizes=st.tuples(st.integers(1, 40), st.just(5), st.integers(1, 3)),
     n_steps=st.integers(1, 4),
     counts=st.lists(st.integers(1, 5), min_size=1, max_size=12),
 )
-def test_every_transition_is_what_a_plain_list_says(seed, block, sizes, n_steps, counts):
-    world = World(block, np.random.default_rng(seed))
+def test_every_transition_is_what_a_plain_list_says(seed, block, always, sizes, n_steps, counts):
+    world = World(block, np.random.default_rng(seed), always=always)
     layout = TransitionLayout(block, *sizes)
     with TransitionBuffer(layout) as buffer:
         for i, count in enumerate(counts):
@@ -159,8 +152,8 @@ def test_every_transition_is_what_a_plain_list_says(seed, block, sizes, n_steps,
     end_chance=st.sampled_from([0.1, 1.0]),
 )
 def test_a_snapshot_stays_as_it_was_while_the_next_piece_is_written(seed, always, stack, count, end_chance):
-    world = World(block_of(2, 2, always), np.random.default_rng(seed), end_chance)
-    layout = TransitionLayout(world.block, 24, 5, stack, 4)
+    world = World(block_of(2, 2), np.random.default_rng(seed), end_chance, always)
+    layout = TransitionLayout(world.block, 24, 5, stack)
     with TransitionBuffer(layout, patience=Patience(0.0)) as buffer:
         for _ in range(6):
             buffer.extend(world.piece(count))
@@ -173,8 +166,6 @@ def test_a_snapshot_stays_as_it_was_while_the_next_piece_is_written(seed, always
 
 def agent_alone(piece, agent, block):
     """The part of a piece that belongs to one agent of its block."""
-    ended = piece.terminated | piece.truncated
-    mine = np.nonzero(ended)[2] == agent
 
     def pick(value, index):
         return {"image": value["image"][index], "number": (value["number"][0][index],)}
@@ -183,23 +174,22 @@ def agent_alone(piece, agent, block):
     return Piece(
         pick(piece.observations, grid),
         piece.actions[grid],
+        piece.acted[grid],
         piece.rewards[grid],
         piece.terminated[grid],
         piece.truncated[grid],
         pick(piece.next_observations, np.s_[:, agent : agent + 1]),
-        pick(piece.final_observations, mine),
-        None if piece.acted is None else piece.acted[grid],
         {"hidden": piece.extras["hidden"][grid]},
     )
 
 
 @pytest.mark.parametrize("always", [True, False])
 def test_an_agent_draws_the_same_alone_as_in_a_block_whatever_the_others_do(always):
-    world = World(block_of(3, 2, always), np.random.default_rng(5))
+    world = World(block_of(3, 2), np.random.default_rng(5), always=always)
     pieces = [world.piece(4) for _ in range(20)]
     with (
-        TransitionBuffer(TransitionLayout(world.block, 50, 4, 2, 8)) as together,
-        TransitionBuffer(TransitionLayout(block_of(1, 2, always), 50, 4, 2, 8)) as alone,
+        TransitionBuffer(TransitionLayout(world.block, 50, 4, 2)) as together,
+        TransitionBuffer(TransitionLayout(block_of(1, 2), 50, 4, 2)) as alone,
     ):
         for piece in pieces:
             together.extend(piece)
@@ -216,7 +206,7 @@ def test_an_agent_draws_the_same_alone_as_in_a_block_whatever_the_others_do(alwa
 @pytest.mark.parametrize("always", [True, False])
 def test_how_experience_is_cut_into_pieces_changes_nothing(always):
     def content(cuts):
-        world = World(block_of(2, 2, always), np.random.default_rng(3))
+        world = World(block_of(2, 2), np.random.default_rng(3), always=always)
         with TransitionBuffer(TransitionLayout(world.block, 60, 12, 3)) as buffer:
             for count in cuts:
                 buffer.extend(world.piece(count))
@@ -227,7 +217,7 @@ def test_how_experience_is_cut_into_pieces_changes_nothing(always):
 
 
 def test_all_transitions_are_drawn_equally_often():
-    world = World(block_of(1, 2, always_acts=False), np.random.default_rng(1))
+    world = World(block_of(1, 2), np.random.default_rng(1), always=False)
     with TransitionBuffer(TransitionLayout(world.block, 40, 5)) as buffer:
         for _ in range(12):
             buffer.extend(world.piece(5))
@@ -256,8 +246,8 @@ def test_a_piece_that_does_not_fit_is_refused_and_nothing_is_written():
         r"observation\['image'\] of a piece must be uint8": {
             "observations": piece.observations | {"image": piece.observations["image"].astype(np.int64)}
         },
-        "must be given, got ends and none; give them as final_observations": {"final_observations": None},
-        "must say who acted unless all always do": {"acted": np.ones((3, 2, 2), bool)},
+        "the row after an agent's end must hold its last observation": {"acted": np.ones((3, 2, 2), bool)},
+        "a piece that nothing follows must end with a row of last observations": {"next_observations": None},
         r"must have the extras of its block, \['hidden'\], got \[\]": {"extras": {}},
     }
     with TransitionBuffer(TransitionLayout(world.block, 40, 3)) as buffer:

@@ -430,12 +430,12 @@ def test_what_requests_printed_that_are_not_waited_for_is_shown_as_they_are_answ
         assert said(capfd) == ["two"]
 
 
-def test_what_one_printed_that_is_abandoned_is_never_shown(capfd):
+def test_what_one_printed_that_is_given_up_as_lost_is_never_shown(capfd):
     with scripted(Hang(nth=FIRST + 1, when=UNSENT), count=2) as (supervisor, seats):
         supervisor.settle([ask(supervisor, seats[0], "say", "before")])
         ask(supervisor, seats[0], "say", "lost")
         add(supervisor, seats[1])  # what the other has said is taken in meanwhile
-        supervisor.abandon(seats[0])
+        supervisor.give_up(seats[0], None, lost=True)
         assert len(supervisor.pids) == 1
         supervisor.settle([ask(supervisor, seats[0], "say", "after")])
     assert said(capfd) == ["before", "after"]

@@ -141,13 +141,24 @@ class AgentRules:
                 refuse(agent, f"must have a {name} in every step that it lives to see", values)
         self._check_known(name, values)
         for agent, value in values.items():
-            if type(value) not in kind.types and (np.ndim(value) or np.asarray(value).dtype.kind not in kind.kinds):
-                refuse(agent, f"must have one {kind.name} as {name}", value)
+            _check_scalar(agent, name, value, kind)
 
     def _check_known(self, name: str, agents: Iterable[AgentId]) -> None:
         for agent in agents:
             if agent not in self._known:
                 refuse(agent, "must be one of possible_agents", f"it in {name}")
+
+
+def check_scalars(agent: AgentId, reward: Any, terminated: Any, truncated: Any) -> None:
+    """Raise unless the reward of an agent is one number, and its ends are truth values."""
+    _check_scalar(agent, "reward", reward, _NUMBER)
+    _check_scalar(agent, "terminated", terminated, _FLAG)
+    _check_scalar(agent, "truncated", truncated, _FLAG)
+
+
+def _check_scalar(agent: AgentId, name: str, value: Any, kind: _Scalar) -> None:
+    if type(value) not in kind.types and (np.ndim(value) or np.asarray(value).dtype.kind not in kind.kinds):
+        refuse(agent, f"must have one {kind.name} as {name}", value)
 
 
 def refuse(agent: AgentId, rule: str, value: Any) -> NoReturn:

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
-from stretto.adapters.base import NativeWorld
+from stretto.adapters.base import NativeWorld, check_scalars
 from stretto.core import Action, AgentId, Outcome, WorldSpec
 from stretto.errors import UsageError
 
@@ -42,13 +42,18 @@ class OneAgent(NativeWorld):
 
     def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
         observation, reward, terminated, truncated, info = self.native.step(actions[ONLY_AGENT])
+        try:
+            number, over, cut = float(reward), bool(terminated), bool(truncated)
+        except (TypeError, ValueError):
+            check_scalars(ONLY_AGENT, reward, terminated, truncated)
+            raise
         return Outcome(
             {ONLY_AGENT: observation},
-            {ONLY_AGENT: float(reward)},
-            {ONLY_AGENT: bool(terminated)},
-            {ONLY_AGENT: bool(truncated)},
+            {ONLY_AGENT: number},
+            {ONLY_AGENT: over},
+            {ONLY_AGENT: cut},
             {ONLY_AGENT: info},
-            () if terminated or truncated else (ONLY_AGENT,),
+            () if over or cut else (ONLY_AGENT,),
         )
 
 

@@ -1,8 +1,10 @@
 """The command line: parse, call, print, and nothing else."""
 
+import faulthandler
 import os
 import signal
 import sys
+from contextlib import suppress
 
 from stretto.hash_seed import take_workers_seed
 
@@ -16,12 +18,16 @@ def main() -> int:
     """
     try:
         take_workers_seed()
+        with suppress(OSError, RuntimeError, ValueError):  # stderr is closed
+            faulthandler.enable()  # a world that crashes in this process shows the line where it did
         # While libraries are imported, Ctrl-C raises nothing: some of them make it an ImportError of their own.
         raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if raises:
             signal.signal(signal.SIGINT, lambda *_: os._exit(_say_interrupted()))
         from stretto.cli.app import main as run
+        from stretto.cli.text import say_warnings
 
+        say_warnings()
         if raises:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         return run()

@@ -23,8 +23,9 @@ from stretto.cli.play import play_command
 from stretto.cli.policies import policies_command
 from stretto.cli.runs import compare_command, report_command
 from stretto.cli.text import say, users_frames
+from stretto.cli.train import train_command
 from stretto.cli.verify import verify_command
-from stretto.errors import StrettoError, UsageError
+from stretto.errors import InvalidAction, PolicyFailed, StrettoError, UsageError
 
 # Typer either brings a copy of click or uses the one installed; its errors are reached through the one it exports.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -41,6 +42,7 @@ app = typer.Typer(
 )
 app.command("eval")(evaluate_command)
 app.command("collect")(collect_command)
+app.command("train")(train_command)
 app.command("report")(report_command)
 app.command("compare")(compare_command)
 app.command("missions")(missions_command)
@@ -77,16 +79,22 @@ def main(arguments: list[str] | None = None) -> int:
     except _BadCommandLine as error:
         message = error.format_message().rstrip(".")
         return _say(f"{message}{' See' if message.endswith('?') else '; see'}: {_help_of(error)}", BAD_USAGE)
+    except InvalidAction as error:  # of the user's policy: the command was right
+        return _say(_with_notes(error), FAILED)
     except (UsageError, gymnasium.error.Error) as error:
         return _say(_with_notes(error), BAD_USAGE)
     except StrettoError as error:
-        return _say(_with_notes(error), FAILED)
+        say(f"stretto: {_with_notes(error)}")
+        if isinstance(error, PolicyFailed):
+            print(users_frames(error), end="", file=sys.stderr)
+        return FAILED
     except KeyboardInterrupt:
         code = INTERRUPTED
     except Exception as error:
         if hasattr(error, "place"):
-            raised = f"{type(error).__name__}: {_with_notes(error)}"
-            say(f"stretto: code of a mission or a policy raised {raised} {error.place}")
+            say(
+                f"stretto: code of a mission or a policy raised {type(error).__name__}: {_with_notes(error, error.place)}"
+            )
             print(users_frames(error), end="", file=sys.stderr)
         elif isinstance(error, BrokenPipeError):
             # Whoever read our output has enough; nothing more can be said there, not even when the interpreter flushes it.
@@ -107,12 +115,11 @@ def _with_values(words: list[str]) -> Iterator[str]:
         yield f"{word}=" if word == "--trace" and following.startswith("-") else word
 
 
-def _with_notes(error: BaseException) -> str:
-    """Return what an error says, and what was noted of it in a few words, such as "in rollout 3"."""
-    notes = [
-        one for one in getattr(error, "__notes__", ()) if "\n" not in one and one != str(getattr(error, "place", None))
-    ]
-    return "; ".join([str(error), *notes])
+def _with_notes(error: BaseException, place: object = "") -> str:
+    """Return what an error says, its place, and what was noted of it in a few words, such as "in rollout 3"."""
+    told = f"{error} {place}".rstrip()
+    notes = dict.fromkeys(one for one in getattr(error, "__notes__", ()) if "\n" not in one and one not in told)
+    return "; ".join([told, *notes])
 
 
 def _help_of(error: Any) -> str:

@@ -20,7 +20,8 @@ from stretto.cli.collect_summary import print_summary
 from stretto.cli.options import DONE, TableOrJson, flag
 from stretto.cli.results import prints_on_stderr
 from stretto.cli.text import say, users_code
-from stretto.collection.collect import ACT_ROWS, WAYS_TO_WAIT, CollectionInterrupted, collect
+from stretto.collection.collect import ACT_ROWS, WAYS_TO_WAIT, collect
+from stretto.collection.opened import CollectionInterrupted
 from stretto.collection.rollout_folder import COLLECTION
 from stretto.collection.rollouts import Rollouts
 from stretto.collection.summary import summarize

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from stretto.cli.options import TableOrJson
 from stretto.cli.text import filled, screen_width
-from stretto.collection.files import decoded
+from stretto.collection.task_json import decoded
 from stretto.evaluation.report.wording import counted, short_number, shorten
 
 _LONGEST_TASK = 40

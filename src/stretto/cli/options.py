@@ -86,6 +86,15 @@ def read_seeds(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
+def read_seed_range(text: str) -> list[int]:
+    """Return the seeds of a text such as 0..4 or 3,7."""
+    first, dots, last = text.partition("..")
+    words = [first, last] if dots else text.split(",")
+    if not all(word.strip().isdecimal() for word in words) or (dots and int(first) > int(last)):
+        raise UsageError(f"--seeds must be a range or whole numbers, got {text!r}; write 0..4 or 3,7")
+    return list(range(int(first), int(last) + 1)) if dots else [int(word) for word in words]
+
+
 def _jobs(text: str) -> int | None:
     return None if text == "auto" else int(text)
 
@@ -130,6 +139,14 @@ Backend = Annotated[
 ]
 Steps = Annotated[int | None, whole("-s", "--steps", help="The most steps of an episode.")]
 Seed = Annotated[int, whole("--seed", help="The seed of everything random.")]
+Seeds = Annotated[
+    str | None,
+    Option(
+        "--seeds",
+        metavar="FIRST..LAST|N,N,...",
+        help="Train once for each of these seeds, in parallel where cores allow.",
+    ),
+]
 EpisodeSeeds = Annotated[
     str | None,
     Option(

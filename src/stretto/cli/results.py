@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 
 from stretto.cli.options import Format
 from stretto.cli.text import WIDTH, filled, screen_width
+from stretto.evaluation.playing.tracebacks import without_our_frames
 from stretto.evaluation.records import EpisodeFailure
 from stretto.evaluation.report.answer import answer_of
 from stretto.evaluation.report.failures import FailureGroup, group_failures
@@ -78,7 +79,8 @@ def _print_failures(report: Report) -> None:
     if not groups:
         return
     failed = sum(len(group.records) for group in groups)
-    left_out = "do not count (with --failed worst they count as the worst seen)"
+    none = "are left out for all policies" if len(report.summary.labels) > 1 else "do not count"
+    left_out = f"{none} (with --failed worst they count as the worst seen)"
     counts = "count as the worst seen" if report.summary.failed == "worst" else left_out
     print(f"\n{filled(f'{failed} of {len(report.records)} episodes failed, and {counts}')}")
     for group in groups[:_MOST_FAILURES]:
@@ -91,12 +93,12 @@ def _print_group(group: FailureGroup, *, alone: bool) -> None:
     failure, record = group.first, group.records[0]
     names = ", ".join(shorten(name, _LONGEST_NAME) for name in (record.mission, record.label))
     print(filled(f"failed: {names}, episode {record.episode}: {' '.join(failure.message.split())}"))
+    file, _, line = group.place.rpartition(":")
+    place = f"at {shorten(file, _LONGEST_PLACE)}:{line}, " if file else ""
+    step = "" if failure.step is None else f"step {failure.step}, "
+    print(f"  {place}{step}seed {record.seed}")
     if alone:  # one that is played again, to see why
-        print(textwrap.indent(failure.traceback.rstrip(), "  "))
-    elif group.place:
-        file, _, line = group.place.rpartition(":")
-        step = "" if failure.step is None else f", step {failure.step}"
-        print(f"  at {shorten(file, _LONGEST_PLACE)}:{line}{step}, seed {record.seed}")
+        print(textwrap.indent(without_our_frames(failure.traceback), "  "))
     if len(group.records) > 1:
         where = "; ".join(f"{mission} {numbers}" for mission, numbers in group.where().items())
         print(filled(f"  in {len(group.records)} episodes: {where}"))

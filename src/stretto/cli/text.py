@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import textwrap
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-import stretto
-from stretto.errors import Place, StrettoError
+from stretto.errors import Place, PolicyFailed, StrettoError, StrettoWarning
+from stretto.identity.owners import Owner, owner_of
 from stretto.registry import Known
 
 T = TypeVar("T")
@@ -57,6 +56,19 @@ def say(text: str) -> None:
     print(filled(text) if sys.stderr.isatty() else text, file=sys.stderr)
 
 
+def say_warnings() -> None:
+    """From now on tell warnings of ours in a sentence, without a line of code: there is none of the user's to point at."""
+    others = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, StrettoWarning):
+            say(f"stretto: warning: {message}")
+        else:
+            others(message, category, *place, **more)
+
+    warnings.showwarning = show
+
+
 def print_usable(what: str, heading: str, known: Mapping[str, Known[T]]) -> list[Known[T]]:
     """Print what is known by name and can be used, tell what cannot, and return the former."""
     good = [one for one in known.values() if one.error is None]
@@ -89,10 +101,12 @@ def users_code(doing: str) -> Iterator[None]:
 def users_frames(error: BaseException) -> str:
     """Return where the user's code raised an error: the lines of a traceback that come after all of this package's."""
     remote = getattr(error.__cause__, "remote_traceback", None)
+    if isinstance(error, PolicyFailed):  # it has its own, from whichever process
+        _, remote = error.raised
     text = remote or "".join(traceback.format_exception(error))
-    ours = f'  File "{Path(stretto.__file__).parent}{os.sep}'
     frames = re.split(r'(?m)^(?=  File ")', text)[1:]
-    last = max((i for i, frame in enumerate(frames) if frame.startswith(ours)), default=-1)
+    ours = [i for i, frame in enumerate(frames) if owner_of(frame.split('"')[1]) is Owner.STRETTO]
+    last = max(ours, default=-1)
     theirs = "".join(frames[last + 1 :]) or "".join(frames)
     # What stands less deep is the error itself, which is told elsewhere.
     return "".join(line for line in theirs.splitlines(keepends=True) if line.startswith("  "))

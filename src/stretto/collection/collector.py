@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
-from typing import Protocol, Self
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
+from stretto.budget import NativeThreads
 from stretto.collection.experience import Rollout, Segment
 from stretto.collection.stage import BlockStage
 from stretto.collection.tasks import RolloutTasks, Trial
-from stretto.collection.worlds import BlockWorlds
+from stretto.collection.trial_log import TrialLog
 from stretto.core import AgentId
-from stretto.policies.runners import Runner
+from stretto.errors import UsageError
+from stretto.policies.questions import Runner
 from stretto.rollout import Advance, Slots, play
 from stretto.seeding import SeedTree
+
+if TYPE_CHECKING:
+    from stretto.collection.worlds import BlockWorlds
 
 
 class Trials:
@@ -57,12 +62,26 @@ class RolloutStage(Protocol):
     def advance(self, begun: Mapping[int, Trial], ready: Slots) -> Advance[list[Rollout]]: ...
 
 
-class Queue:
-    """The trials 0 to `count` - 1 that are still to be played (those that are `done` are not), in this order."""
+class CappedStage:
+    """A stage in the caller's thread that computes with so many native threads: their number may decide last bits."""
 
-    def __init__(self, count: int, trials: Trials, done: Container[int] = ()) -> None:
+    def __init__(self, stage: RolloutStage, native: NativeThreads) -> None:
+        self.count, self._stage, self._native = stage.count, stage, native
+
+    def advance(self, begun: Mapping[int, Trial], ready: Slots) -> Advance[list[Rollout]]:
+        undo = self._native.cap()
+        try:
+            return self._stage.advance(begun, ready)
+        finally:
+            self._native.restore(undo)
+
+
+class Queue:
+    """The trials `first` to `count` - 1 that are still to be played (those that are `done` are not), in this order."""
+
+    def __init__(self, count: int, trials: Trials, done: Container[int] = (), first: int = 0) -> None:
         self.trials = trials
-        self._indices = [index for index in range(count - 1, -1, -1) if index not in done]
+        self._indices = [index for index in range(count - 1, first - 1, -1) if index not in done]
         self._begun: dict[int, Trial] = {}  # what each slot was given last
 
     def __len__(self) -> int:
@@ -87,10 +106,26 @@ class Queue:
                     self.trials.add(rollout)
                 yield from rollouts
         except Exception as error:
-            slot = 0 if stage.count == 1 else getattr(getattr(error, "place", None), "slot", None)
-            if slot in self._begun:
-                error.add_note(f"in {self._begun[slot]}")
+            if where := self._where(error, stage.count):
+                error.add_note(f"in {where}")
             raise
+
+    def _where(self, error: Exception, slots: int) -> str:
+        """Return the trial that an error is about: by the slot or the episode that it names."""
+        slot = getattr(error, "slot", getattr(getattr(error, "place", None), "slot", None))
+        if slots == 1:
+            slot = 0
+        if slot in self._begun:
+            return str(self._begun[slot])
+        episode = getattr(error, "episode", None)
+        trial = next((trial for trial in self._begun.values() if trial.index == episode), None)
+        if trial is None:
+            return ""
+        return (
+            f"{trial}, or in another rollout that was asked with it"
+            if getattr(error, "together", False)
+            else str(trial)
+        )
 
 
 class Collector:
@@ -101,19 +136,21 @@ class Collector:
 
     def rollouts(self, count: int, trials: Trials) -> Iterator[Rollout]:
         """Play trials 0 to `count` - 1; yield their rollouts as they end."""
-        return Queue(count, trials).play(BlockStage(self.worlds, self.runner, self._policies))
+        stage = BlockStage(self.worlds, self.runner, self._policies)
+        return Queue(count, trials).play(CappedStage(stage, NativeThreads()))
 
-    def segments(self, horizon: int, trials: Trials) -> Iterator[Segment]:
-        """Play for ever; yield `horizon` rows of every slot at a time. Each slot has a sequence of trials of its own."""
-        stage = BlockStage(self.worlds, self.runner, self._policies, horizon)
-        played = np.zeros(stage.count, np.int64)
+    def segments(self, horizon: int, trials: Trials, *, resumable: bool = False) -> Segments:
+        """Play for ever; give `horizon` rows of every slot at a time. Each slot has a sequence of trials of its own.
 
-        def next_trial(slot: int) -> Trial:
-            played[slot] += 1
-            return trials.trial(int(played[slot] - 1) * stage.count + slot)
+        What is `resumable` remembers the actions of the trials under way, so that its state can be saved.
 
-        for segments in play(stage, next_trial):
-            yield from segments
+        Raises:
+            UsageError: if it is to be resumable, and these worlds or policies cannot be restored.
+        """
+        if resumable and (reason := why_not_resumable(self.worlds, self.runner)) is not None:
+            raise UsageError(reason)
+        log = TrialLog(self.worlds.count) if resumable else None
+        return Segments(BlockStage(self.worlds, self.runner, self._policies, horizon, log), trials)
 
     def __enter__(self) -> Self:
         return self
@@ -125,3 +162,47 @@ class Collector:
         """Let go of worlds and policies; may be called twice."""
         self.runner.close()
         self.worlds.close()
+
+
+class Segments:
+    """Segments that follow each other for ever: see `Collector.segments`."""
+
+    def __init__(self, stage: BlockStage, trials: Trials) -> None:
+        self._stage, self._trials = stage, trials
+        self._begun = np.zeros(stage.count, np.int64)  # how many trials each slot has begun
+        self._found = self._played([])
+
+    def _played(self, ready: Sequence[int]) -> Iterator[Segment]:
+        for segments in play(self._stage, self._next_trial, ready):
+            yield from segments
+
+    def _next_trial(self, slot: int) -> Trial:
+        self._begun[slot] += 1
+        return self._trials.trial(int(self._begun[slot] - 1) * self._stage.count + slot)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Segment:
+        return next(self._found)
+
+    def state(self) -> dict[str, Any]:
+        """Return all that is needed to go on after the segment that was given last, if this is resumable."""
+        begun = bool(self._begun.any())
+        return {"begun": self._begun.copy(), "stage": self._stage.state() if begun else None}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` has returned, before the first segment; the worlds must be new.
+
+        Trials under way are played again from their seeds, with the actions that were taken.
+        """
+        if state["stage"] is not None:
+            self._begun[:] = state["begun"]
+            self._found = self._played(self._stage.restore(state["stage"], self._trials.trial))
+
+
+def why_not_resumable(worlds: BlockWorlds, runner: Runner) -> str | None:
+    """Say why trials of these worlds and policies cannot be gone on with in another process; `None` if they can."""
+    if not hasattr(runner, "remember"):
+        return "only agents of policies that compute in blocks can be saved in the middle of an episode, got others"
+    return worlds.why_not_restorable()

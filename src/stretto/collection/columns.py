@@ -69,12 +69,13 @@ class Columns:
 
     def experience(self, kind: AgentKind) -> Experience:
         """Return the rows as arrays, with an axis of one agent."""
-        count, ends = self.ends[-1] + 1, np.array(self.ends)
+        count = self.ends[-1] + 1
         acted = np.ones((count, 1), np.bool_)
-        acted[ends] = False
-        places: Any = slice(0, count - 1) if len(ends) == 1 else np.flatnonzero(acted[:, 0])
-        flags = np.zeros((2, count, 1), np.bool_)
-        flags[:, ends - 1, 0] = np.array(self._flags).T
+        terminated, truncated = np.zeros((2, count, 1), np.bool_)
+        for end, (by_itself, cut) in zip(self.ends, self._flags, strict=True):
+            acted[end, 0] = False
+            terminated[end - 1, 0], truncated[end - 1, 0] = by_itself, cut
+        places: Any = slice(0, count - 1) if len(self.ends) == 1 else np.flatnonzero(acted[:, 0])
 
         def column(values: Any, dtype: Any, shape: tuple[int, ...] = ()) -> Array:
             found = np.zeros((count, 1, *shape), dtype)
@@ -87,11 +88,11 @@ class Columns:
         return Experience(
             kind.agents,
             self._seen(count),
-            self._done(column, np.arange(count)[places], count),
+            self._done(column, places, count),
             acted,
             np.array(self.rewards, np.float64)[:, None],
-            flags[0],
-            flags[1],
+            terminated,
+            truncated,
             says,
         )
 
@@ -101,12 +102,13 @@ class Columns:
             return arrays[0]
         return self._layout.assembled(arrays, [_objects(one, np.arange(count), count) for one in self._objects])
 
-    def _done(self, column: Callable[..., Array], places: Array, count: int) -> Any:
+    def _done(self, column: Callable[..., Array], places: Any, count: int) -> Any:
         layout, taken = self._action_layout, self.actions
         if layout.only is not None:
             return column(taken, layout.only.dtype, layout.only.shape)
         fixed = [column([leaf.get(one) for one in taken], leaf.dtype, leaf.shape) for leaf in layout.fixed]
-        loose = [_objects([leaf.get(one) for one in taken], places, count) for leaf in layout.loose]
+        where = np.arange(count)[places]
+        loose = [_objects([leaf.get(one) for one in taken], where, count) for leaf in layout.loose]
         return layout.assembled(fixed, loose)
 
 

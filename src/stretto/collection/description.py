@@ -6,16 +6,18 @@ import hashlib
 import inspect
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
-from stretto.collection.files import encoded
-from stretto.envs.arguments import with_render_mode
+from stretto.collection.making import TrialSettings
+from stretto.collection.task_json import encoded
 from stretto.envs.make import make_vec
-from stretto.identity import identify, name_of, plain_settings
-from stretto.missions.makers import WrappedMaker
+from stretto.errors import UsageError
+from stretto.identity.names import name_of
+from stretto.identity.record import identify, plain_settings
+from stretto.missions.makers import WrappedMaker, with_render_mode
 from stretto.missions.mission import Mission
 from stretto.missions.resolve import find_missions
 from stretto.policies.spec import PolicySpec
@@ -39,58 +41,61 @@ _NEUTRAL = (
 """Options of `make_vec` that never change a rollout; all others are part of the plan."""
 
 
-@dataclass(frozen=True, slots=True)
-class TrialSettings:
-    """What rollouts depend on beside their world, policy and tasks: the arguments of `collect` of these names."""
-
-    seed: int
-    episodes_per_task: int
-    max_steps: int | None
-    turns: str
-    act_rows: int
-    fresh_worlds: bool
-    boundaries: bool
-    rewards: bool
-    oracle: bool
-
-
-_OF_WORLD = ("env_kwargs", "variants", "render_mode", "wrappers")
+_ASKED = ("variants", "cogs", "map_seed")
+OF_WORLD = (*_ASKED, "env_kwargs", "render_mode", "wrappers")
+"""Options of `make_vec` that say what the world is."""
 
 
 def describe_collection(
     world: Any, policy: Any, tasks: Any, settings: TrialSettings, make_options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Describe what rollouts depend on, in plain values."""
-    mission = _mission(world, make_options)
     specs = {agent: PolicySpec.of(one) for agent, one in policy.items()} if isinstance(policy, Mapping) else {}
     several = list(specs.values()) or [PolicySpec.of(policy)]
     devices = {spec.name: spec.device for spec in several if spec.device is not None}
+    return {
+        **describe_experience(mission_of(world, make_options), several, tasks, settings, make_options),
+        "policy": {agent: spec.name for agent, spec in specs.items()} or several[0].name,
+        **({"devices": devices} if devices else {}),
+        **({"deterministic": True} if any(spec.deterministic for spec in several) else {}),
+    }
+
+
+def describe_experience(
+    mission: Mission,
+    policies: Sequence[PolicySpec],
+    tasks: Any,
+    settings: TrialSettings,
+    make_options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Describe what the experience in a world depends on beside who acts, and what all of it is."""
     usual = inspect.signature(make_vec).parameters
     others = {
         name: value
         for name, value in make_options.items()
-        if name not in (*_NEUTRAL, *_OF_WORLD) and (name not in usual or value != usual[name].default)
+        if name not in (*_NEUTRAL, *OF_WORLD) and (name not in usual or value != usual[name].default)
     }
-    identity = identity_of([mission], several)
+    identity = identity_of([mission], policies)
     if tasks is not None and not _is_list(tasks):
         identity["tasks"] = {name_of(tasks): identify(tasks, {})}
     return {
         **plain_settings({**asdict(settings), **others}),
         "world": mission.name,
         "world_settings": plain_settings(mission.details),
-        "policy": {agent: spec.name for agent, spec in specs.items()} or several[0].name,
-        **({"devices": devices} if devices else {}),
-        **({"deterministic": True} if any(spec.deterministic for spec in several) else {}),
         "tasks": _tasks_text(tasks),
         IDENTITY: identity,
     }
 
 
-def _mission(world: Any, options: Mapping[str, Any]) -> Mission:
+def mission_of(world: Any, options: Mapping[str, Any]) -> Mission:
+    """Return the mission that a world is, with the options of `make_vec` that are about it: `OF_WORLD`."""
     kwargs = with_render_mode(options.get("env_kwargs"), options.get("render_mode"))
-    mission = find_missions(world, env_kwargs=kwargs, variants=options.get("variants", ()))[0]
+    asked = {name: options[name] for name in _ASKED if name in options}
+    found = find_missions(world, env_kwargs=kwargs, **asked)
+    if len(found) != 1:
+        raise UsageError(f"one world is needed here, got {world!r}, which stands for {len(found)} missions; name one")
     wrappers = tuple(options.get("wrappers") or ())
-    return replace(mission, make=WrappedMaker(mission.make, wrappers)) if wrappers else mission
+    return replace(found[0], make=WrappedMaker(found[0].make, wrappers)) if wrappers else found[0]
 
 
 def _is_list(tasks: Any) -> bool:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stretto.checkpoint import MANIFEST, Content, read_folder, read_safetensors, safetensors, write_folder
-from stretto.collection.experience import COLUMNS, Experience, Rollout
+from stretto.checkpoint import MANIFEST, Content, write_folder
+from stretto.collection.experience import COLUMNS, Rollout
+from stretto.collection.task_json import encoded
 from stretto.core import WorldSpec
-from stretto.errors import DamagedCheckpoint, UsageError
+from stretto.errors import UsageError
 from stretto.run_folder import PLAN
+from stretto.safetensors import safetensors
 from stretto.spaces import Array, SpaceLayout
 
 FORMATS = ("safetensors", "npz")
@@ -23,9 +25,8 @@ FORMATS = ("safetensors", "npz")
 PART_ROWS, PART_BYTES = 100_000, 1 << 26
 """How large a part becomes at most, unless a single rollout is larger."""
 
-_PARTS_IN_MEMORY = 4
-
-_ABOUT = "rollouts.json"
+ABOUT = "rollouts.json"
+"""The file of a part that says what its arrays are of."""
 
 
 def save_rollouts(rollouts: Sequence[Rollout], folder: str | os.PathLike[str], form: str = "safetensors") -> None:
@@ -103,7 +104,7 @@ def write_part(folder: Path, number: int, rollouts: Sequence[Rollout], form: str
         save: Any = np.savez
         save(file, **{name: np.concatenate(parts) for name, parts in arrays.items()})
         content = file.getvalue()
-    write_folder(folder / f"{number:06d}", {f"rollouts.{form}": content, _ABOUT: json.dumps(about)})
+    write_folder(folder / f"{number:06d}", {f"rollouts.{form}": content, ABOUT: json.dumps(about)})
 
 
 def _apart(values: Sequence[Any], name: str, arrays: dict[str, Any]) -> Any:
@@ -117,15 +118,6 @@ def _apart(values: Sequence[Any], name: str, arrays: dict[str, Any]) -> Any:
     keys: Sequence[Any] = list(first) if isinstance(first, Mapping) else range(len(first))
     found = [[key, _apart([value[key] for value in values], f"{name}/{key}", arrays)] for key in keys]
     return {"dict" if isinstance(first, Mapping) else "tuple": found}
-
-
-def read_rollouts(folder: str | os.PathLike[str]) -> list[Rollout]:
-    """Return the rollouts in a folder."""
-    folder = Path(folder)
-    parts = complete_parts(folder)
-    if not parts:
-        raise UsageError(f"rollouts are read from a folder that they were written to, got {folder}, which has none")
-    return [rollout for part in parts for rollout in read_part(part)]
 
 
 def all_parts(folder: Path) -> list[Path]:
@@ -144,64 +136,11 @@ def next_number(folder: Path) -> int:
     return 1 + max((int(part.name) for part in all_parts(folder)), default=-1)
 
 
-def read_part(part: Path) -> list[Rollout]:
-    """Read the rollouts of one part."""
-    paths = read_folder(part)
-    try:
-        about = json.loads(paths[_ABOUT].read_text())
-        name = next(name for name in paths if name != _ABOUT)
-        arrays = read_safetensors(paths[name]) if name.endswith("safetensors") else dict(np.load(paths[name]))
-        found, first = [], 0
-        for one in about["rollouts"]:
-            rows = slice(first, first := first + one["ends"][-1] + 1)
-            kinds = [
-                Experience(tuple(agents), **{name: _together(columns[name], arrays, rows) for name in COLUMNS})
-                for agents, columns in zip(about["agents"], about["columns"], strict=True)
-            ]
-            task = decoded(one["task"])
-            found.append(Rollout(one["index"], one["seed"], task, tuple(one["ends"]), tuple(kinds)))
-        return found
-    except (KeyError, ValueError, TypeError, IndexError, StopIteration) as error:
-        raise DamagedCheckpoint(f"{part} must hold rollouts, got {error!r}; collect them again") from None
-
-
-def _together(structure: Any, arrays: Mapping[str, Array], rows: slice) -> Any:
-    if isinstance(structure, str):
-        return arrays[structure][rows].copy()
-    if "dict" in structure:
-        return {key: _together(part, arrays, rows) for key, part in structure["dict"]}
-    return tuple(_together(part, arrays, rows) for _, part in structure["tuple"])
-
-
 def remove_part(part: Path) -> None:
     """Remove a part; whoever is killed meanwhile leaves nothing that counts."""
     for path in [*part.glob("*.json"), *part.iterdir()]:  # the manifest first: then it does not count any more
         path.unlink(missing_ok=True)
     part.rmdir()
-
-
-class StoredRollouts(Sequence[Rollout]):
-    """Rollouts that lie in parts, by their indices. Each is read when it is looked at; a few parts are kept in memory.
-
-    `places` has the part of each index, and its number there.
-    """
-
-    def __init__(self, places: Mapping[int, tuple[Path, int]]) -> None:
-        self._places = [place for _, place in sorted(places.items())]
-        self._read: dict[Path, list[Rollout]] = {}
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        part, number = self._places[index]
-        found = self._read.pop(part, None) or read_part(part)
-        self._read[part] = found  # the last one is the one that was used last
-        if len(self._read) > _PARTS_IN_MEMORY:
-            del self._read[next(iter(self._read))]
-        return found[number]
 
 
 # --- what can be written --------------------------------------------------------------------------------------
@@ -223,43 +162,3 @@ def _unwritable(what: str) -> UsageError:
     return UsageError(
         f"rollouts are written as numbers, got values without a fixed size in {what}; leave such parts out of it"
     )
-
-
-# --- tasks ----------------------------------------------------------------------------------------------------
-
-
-def encoded(value: Any) -> Any:
-    """Return a task as JSON can hold it, exactly.
-
-    Raises:
-        UsageError: if that cannot be.
-    """
-    if value is None or type(value) in (bool, int, float, str):
-        return value
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return {"array": [value.dtype.str, list(value.shape), np.ascontiguousarray(value).tobytes().hex()]}
-    if isinstance(value, np.generic) and not value.dtype.hasobject:
-        return {"scalar": [value.dtype.str, value.tobytes().hex()]}
-    if type(value) is dict:
-        return {"dict": [[encoded(key), encoded(part)] for key, part in value.items()]}
-    if type(value) in (list, tuple):
-        return {type(value).__name__: [encoded(part) for part in value]}
-    raise UsageError(
-        f"a task that is written to a file is made of numbers, texts, arrays, lists, tuples and dicts, got "
-        f"{type(value).__name__}; give such a task, or do not write it"
-    )
-
-
-def decoded(value: Any) -> Any:
-    """Return the task that `encoded` gave."""
-    if not isinstance(value, dict):
-        return value
-    ((kind, content),) = value.items()
-    makers: dict[str, Callable[[Any], Any]] = {
-        "array": lambda c: np.frombuffer(bytes.fromhex(c[2]), np.dtype(c[0])).reshape(c[1]).copy(),
-        "scalar": lambda c: np.frombuffer(bytes.fromhex(c[1]), np.dtype(c[0]))[0],
-        "dict": lambda c: {decoded(key): decoded(part) for key, part in c},
-        "list": lambda c: [decoded(part) for part in c],
-        "tuple": lambda c: tuple(decoded(part) for part in c),
-    }
-    return makers[kind](content)

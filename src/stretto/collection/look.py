@@ -1,19 +1,45 @@
-"""A look at a policy before it is asked in earnest: what it draws from, and whether the rows of its batches matter."""
+"""The policies of a collection: who follows which, and a look at each before it is asked in earnest."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from stretto.core import WorldSpec
-from stretto.policies.actors import AgentEpisode, PolicyPlan, Question
+from stretto.budget import NativeThreads
+from stretto.core import AgentId, WorldSpec
+from stretto.errors import UsageError
+from stretto.policies.policy_plan import PolicyPlan
+from stretto.policies.questions import AgentEpisode, Question
 from stretto.policies.runners import InPlace
 from stretto.policies.spec import PolicySpec
 from stretto.seeding import GLOBAL_GENERATORS, SeedTree
 
 LOOK_STEPS = 3
 """How many observations each policy is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choosing:
+    """Whom agents follow, and what the plan fixes about that."""
+
+    policy: Any
+    seed: int
+    act_rows: int
+    strategy: str = "batched"
+    native_threads: int = 1
+
+    @property
+    def native(self) -> NativeThreads:
+        """The native threads that policies compute with in the caller."""
+        return NativeThreads(self.native_threads)
+
+    def plans(self, world: WorldSpec) -> tuple[list[PolicyPlan], Mapping[AgentId, int]]:
+        """Return the plans of all policies, and the number of the one that each agent follows."""
+        specs, followed = policies_of(self.policy, world)
+        with self.native.capped():
+            return plans_for(specs, world, self.act_rows, self.seed, self.native_threads), followed
 
 
 def look_at(spec: PolicySpec, world: WorldSpec, rows: int, seed: int, native_threads: int = 1) -> PolicyPlan:
@@ -42,3 +68,15 @@ def plans_for(
 ) -> list[PolicyPlan]:
     """Return the plans of several policies; `rows` are those of one agent."""
     return [look_at(spec, world, rows * len(world.agents), seed, native_threads) for spec in specs]
+
+
+def policies_of(policy: Any, world: WorldSpec) -> tuple[Sequence[PolicySpec], Mapping[AgentId, int]]:
+    """Return the policies that a user means, and which of them each agent follows, by its number."""
+    if not isinstance(policy, Mapping):
+        return [PolicySpec.of(policy)], dict.fromkeys(world.agents, 0)
+    if missing := [agent for agent in world.agents if agent not in policy]:
+        raise UsageError(
+            f"every agent must follow a policy, got none for {', '.join(missing)}; add them to the mapping"
+        )
+    texts = list(dict.fromkeys(policy[agent] for agent in world.agents))
+    return [PolicySpec.of(one) for one in texts], {agent: texts.index(policy[agent]) for agent in world.agents}

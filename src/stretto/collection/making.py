@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,15 +14,33 @@ from stretto.adapters.agents import as_agents
 from stretto.adapters.trial_views import TaskForm, TrialView
 from stretto.adapters.trials import Renewal, TrialAgents, TrialEnv, told_task
 from stretto.adapters.wrapped import give_tasks, limit_steps, takes_tasks
+from stretto.collection.collector import Trials
+from stretto.collection.reuse import carries_over
+from stretto.collection.tasks import RolloutTasks, ShownTasks
 from stretto.core import AgentWorld
-from stretto.envs.arguments import with_render_mode
-from stretto.missions.makers import Maker, with_argument
+from stretto.errors import StrettoWarning, UsageError, WorldCarriesOver, user_stacklevel
+from stretto.missions.makers import Maker, with_argument, with_render_mode
 from stretto.missions.resolve import makers
 
 __calls_user_code__ = True
 
 OWN_TRIALS = ("episodes_per_task", "max_rollouts_per_task")
 """What tells how many episodes a task has in a world whose own episodes are whole trials, as in VariBAD's wrapper."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSettings:
+    """What rollouts depend on beside their world, policy and tasks: the arguments of `collect` of these names."""
+
+    seed: int
+    episodes_per_task: int
+    max_steps: int | None
+    turns: str
+    act_rows: int
+    fresh_worlds: bool
+    boundaries: bool
+    rewards: bool
+    oracle: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,5 +98,57 @@ def world_maker(world: Any, turns: str, max_steps: int | None, options: dict[str
     if max_steps is not None:
         wrappers.append(partial(limit_steps, as_agents=agents, max_steps=max_steps))
     kwargs = with_render_mode(options.pop("env_kwargs", None), options.pop("render_mode", None))
-    (make,) = makers(world, 1, kwargs, wrappers, options.pop("variants", ()), turns)
+    asked = {name: options.pop(name) for name in ("variants", "cogs", "map_seed") if name in options}
+    (make,) = makers(world, 1, kwargs, wrappers, turns=turns, **asked)
     return make
+
+
+def worlds_and_trials(
+    world: Any, source: RolloutTasks | None, settings: TrialSettings, options: dict[str, Any], *, check_reuse: bool
+) -> tuple[TrialMaker, Trials]:
+    """Return what makes worlds, and the trials that are played in them; takes what worlds need out of `options`."""
+    trials = Trials(settings.seed, source, settings.episodes_per_task)
+    made = world_maker(world, settings.turns, settings.max_steps, options)
+    make = TrialMaker(made, partial(as_agents, turns=settings.turns))
+    if source is not None:
+        make = replace(make, has_tasks=True, task=trials.trial(0).task)
+    if check_reuse and not settings.fresh_worlds:
+        _check_world(make, trials, options)
+    if settings.fresh_worlds or settings.boundaries or settings.rewards or settings.oracle:
+        seen = TrialView(settings.boundaries, settings.rewards)
+        source, view = _shown(source, make.task, seen, settings.oracle)
+        make = replace(make, fresh=settings.fresh_worlds, view=view)
+        trials = Trials(settings.seed, source, settings.episodes_per_task, numbered=True)
+    return make, trials
+
+
+def _shown(
+    source: RolloutTasks | None, first: Any, view: TrialView, oracle: bool
+) -> tuple[RolloutTasks | None, TrialView | None]:
+    """Return the tasks, all of one form if they are shown, and what policies see of a trial."""
+    if not oracle:
+        return source, view if view.boundaries or view.rewards else None
+    if source is None:
+        raise UsageError("oracle=True shows policies the task, and there are none; pass tasks, or leave oracle out")
+    form = TaskForm(first)
+    return ShownTasks(source, form), replace(view, form=form)
+
+
+def _check_world(make: Callable[[], Any], trials: Trials, options: dict[str, Any]) -> None:
+    """Say what carries something over; keep a world that ended the process in which it was checked out of this one."""
+    trial = trials.trial(0)
+    found = carries_over(make, [trial.episode(0), trial.episode(1)])
+    if isinstance(found, str):
+        warnings.warn(
+            f"{found} carries something from one episode into the next, so that a rollout depends on those that were "
+            f"played in its world before; pass fresh_worlds=True to make a world for every rollout",
+            WorldCarriesOver,
+            stacklevel=user_stacklevel(),
+        )
+    elif found is not None and found.lost and options.get("backend", "auto") == "auto" and not options.get("isolate"):
+        options["isolate"] = True
+        warnings.warn(
+            f"the world is kept out of this process (isolate=True), because it could not be checked: {found.reason}",
+            StrettoWarning,
+            stacklevel=user_stacklevel(),
+        )

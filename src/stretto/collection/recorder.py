@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stretto.collection.worlds import KindRows
 from stretto.core import AgentKind
 from stretto.policies.states import map_state
 from stretto.spaces import FIXED, Array, map_space
+
+if TYPE_CHECKING:
+    from stretto.collection.worlds import KindRows
 
 _FIRST_ROWS = 64
 

@@ -24,17 +24,16 @@ CHECKED_STEPS = 30
 CHECK_SECONDS = 10.0
 
 
-def carries_over(make: Callable[[], Any], episodes: Sequence[NextEpisode]) -> str | None:
+def carries_over(make: Callable[[], Any], episodes: Sequence[NextEpisode]) -> str | Problem | None:
     """Say what carries something from one episode into the next, if anything does: a wrapper's name, or the world's.
 
     The second of two episodes is played in a used world and in a fresh one, in a process of its own, and compared bit by
-    bit. What raises or dies there is told in earnest.
+    bit. A world that raises there, or ends that process, is a problem.
     """
     try:
-        found = run_apart(partial(_culprit, make, episodes), "being checked", CHECK_SECONDS)
+        return run_apart(partial(_culprit, make, episodes), "being checked", CHECK_SECONDS)
     except UsageError:  # it cannot be sent there
         return None
-    return None if isinstance(found, Problem) else found
 
 
 def _culprit(make: Callable[[], Any], episodes: Sequence[NextEpisode], beat: Beat) -> str | None:

@@ -10,17 +10,16 @@ from typing import Any, Self
 
 from stretto.collection.experience import Rollout
 from stretto.collection.files import (
-    StoredRollouts,
     all_parts,
     complete_parts,
     count_rows,
-    encoded,
     next_number,
     part_rows,
-    read_part,
     remove_part,
     write_part,
 )
+from stretto.collection.stored import Place, StoredPart, StoredRollouts
+from stretto.collection.task_json import encoded
 from stretto.errors import StrettoError
 from stretto.run_folder import RunFolder, RunKind
 
@@ -58,7 +57,7 @@ class RolloutFolder:
         on_begin: Callable[[], None] = lambda: None,
     ) -> None:
         self._run, self._on_begin = RunFolder(folder, plan, COLLECTION), on_begin
-        self._places: dict[int, tuple[Path, int]] = {}
+        self._places: dict[int, Place] = {}
         self._unwritten: list[Rollout] = []
         self._number, self._rows, self._most_rows = 0, 0, 0
         self._writing, self._over = threading.Lock(), threading.Event()
@@ -75,9 +74,9 @@ class RolloutFolder:
     def earlier(self) -> Iterator[Rollout]:
         """Yield the rollouts that were kept before; then refuse code, weights and versions that have changed since."""
         for part in complete_parts(self._run.path):
-            for number, rollout in enumerate(read_part(part)):
-                self._places[rollout.index] = part, number
-                yield rollout
+            stored = StoredPart(part)
+            self._places |= stored.places
+            yield from stored
         if self._places:
             self._run.take_changes(len(self._places), accepted=self._accept_changes)
 
@@ -129,16 +128,19 @@ class RolloutFolder:
         """
         with self._writing:
             some = self._unwritten.copy()  # others may be added meanwhile
-            if not some:
-                return
-            part = self._run.path / f"{self._number:06d}"
-            try:
-                write_part(self._run.path, self._number, some)
-            except OSError as error:
-                raise self._run.unwritten(f"{len(some)} rollouts", error) from None
-            self._places.update((rollout.index, (part, number)) for number, rollout in enumerate(some))
-            self._number += 1
-            del self._unwritten[: len(some)]
+            while some:
+                part = self._run.path / f"{self._number:06d}"
+                try:
+                    write_part(self._run.path, self._number, some)
+                except OSError as error:
+                    if len(some) == 1:
+                        raise self._run.unwritten(f"{len(self._unwritten)} rollouts", error) from None
+                    some = some[: len(some) // 2]  # on a full disk there may be room for a few
+                    continue
+                self._places |= {one.index: Place(part, number, len(one)) for number, one in enumerate(some)}
+                self._number += 1
+                del self._unwritten[: len(some)]
+                some = self._unwritten.copy()
 
     def rollouts(self) -> StoredRollouts:
         """Return the rollouts that are on disk; they are read when they are looked at."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stretto.collection.experience import Rollout
-from stretto.collection.files import StoredRollouts, read_rollouts, save_rollouts
+from stretto.collection.files import save_rollouts
+from stretto.collection.stored import StoredRollouts
 from stretto.spaces import Array
 
 
@@ -26,7 +28,7 @@ class Rollouts(Sequence[Rollout]):
 
     def __getitem__(self, index: Any) -> Any:
         found = self._rollouts[index]
-        return Rollouts(found) if isinstance(found, list) else found
+        return Rollouts(found) if isinstance(index, slice) else found
 
     def __iter__(self) -> Iterator[Rollout]:
         return iter(self._rollouts)
@@ -34,7 +36,8 @@ class Rollouts(Sequence[Rollout]):
     @property
     def lengths(self) -> Array:
         """How many steps each has."""
-        return np.array([len(one) for one in self], np.int64)
+        some = self._rollouts
+        return np.array(some.lengths if isinstance(some, StoredRollouts) else [len(one) for one in some], np.int64)
 
     @property
     def returns(self) -> Array:
@@ -68,9 +71,9 @@ def joint_digest(digests: Iterable[str]) -> str:
 
 
 def load_rollouts(folder: str | os.PathLike[str]) -> Rollouts:
-    """Read rollouts that `Rollouts.save` or `stretto collect` wrote.
+    """Return rollouts that `Rollouts.save` or `stretto collect` wrote; each is read when it is looked at.
 
     Raises:
         UsageError: if there are none, or if a file is damaged (`DamagedCheckpoint`).
     """
-    return Rollouts(read_rollouts(folder))
+    return Rollouts(StoredRollouts.in_folder(Path(folder)))

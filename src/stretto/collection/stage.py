@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from stretto.collection.experience import Experience, Rollout, Segment
 from stretto.collection.recorder import Recorder
 from stretto.collection.tasks import Trial
-from stretto.collection.worlds import BlockWorlds
+from stretto.collection.trial_log import TrialLog
 from stretto.core import AgentId, BlockAnswer, NextEpisode
-from stretto.policies.actors import AgentEpisode, Block
-from stretto.policies.runners import Runner
+from stretto.policies.questions import AgentEpisode, Block, Remembering, Runner
 from stretto.policies.states import map_state
 from stretto.rollout import Advance, Slots
 from stretto.spaces import Array, map_space
+
+if TYPE_CHECKING:
+    from stretto.collection.worlds import BlockWorlds
 
 
 class _Playing:
@@ -24,8 +27,8 @@ class _Playing:
 
     __slots__ = ("ends", "episode", "trial")
 
-    def __init__(self, trial: Trial) -> None:
-        self.trial, self.episode = trial, 0
+    def __init__(self, trial: Trial, episode: int = 0) -> None:
+        self.trial, self.episode = trial, episode
         self.ends: list[int] = []
 
 
@@ -33,14 +36,21 @@ class BlockStage:
     """Plays a trial in each slot. It gives back rollouts, or, with a `horizon`, segments of so many rows of every slot.
 
     A slot whose episode is over is told what to play next, and begins it in its next step, while the others go on. One
-    that has nothing to play is idle. `steps` counts the steps of worlds.
+    that has nothing to play is idle. `steps` counts the steps of worlds, and `seconds` is the time that policies and worlds
+    took. With a `log` its `state` can be saved between two segments.
     """
 
     def __init__(
-        self, worlds: BlockWorlds, runner: Runner, policies: Mapping[AgentId, int], horizon: int | None = None
+        self,
+        worlds: BlockWorlds,
+        runner: Runner,
+        policies: Mapping[AgentId, int],
+        horizon: int | None = None,
+        log: TrialLog | None = None,
     ) -> None:
         self.count, self.steps = worlds.count, 0
-        self._worlds, self._runner, self._policies, self._horizon = worlds, runner, policies, horizon
+        self.advances, self.seconds, self.policy_seconds = 0, 0.0, 0.0
+        self._worlds, self._runner, self._policies, self._horizon, self._log = worlds, runner, policies, horizon, log
         self._playing: dict[int, _Playing] = {}
         self._trials = np.zeros(worlds.count, np.int64)
         self._beginning = np.zeros(worlds.count, np.bool_)  # the slot's next step is a reset
@@ -56,6 +66,8 @@ class BlockStage:
         for slot, trial in begun.items():
             self._playing[slot], self._trials[slot] = _Playing(trial), trial.index
             self._runner.begin(self._agents(trial))
+            if self._log is not None:
+                self._log.begin(slot, int(self._recorder.rows[slot]) + self._worlds.started)
         self._vacant -= begun.keys()
         if not self._worlds.started:
             # Where there are fewer trials than slots the others begin as well, since all must, and are idle after that.
@@ -64,7 +76,8 @@ class BlockStage:
             self._worlds.reset({slot: begun[slot].episode(0) if slot in begun else spare for slot in range(self.count)})
         elif begun:
             self._begin({slot: trial.episode(0) for slot, trial in begun.items()})
-            self._unwritten[list(begun)] = self._horizon is None
+            # A slot that was idle is reset at once: its next step is one of the trial, and has a row.
+            self._unwritten[list(begun)] = self._beginning[list(begun)] & (self._horizon is None)
         if idle := self._vacant - self._idle:
             self._worlds.begin_next(dict.fromkeys(idle, NextEpisode(idle=True)))
             self._idle |= idle
@@ -75,7 +88,15 @@ class BlockStage:
             whole = self._recorder.rows[going] == self._horizon
             self._held += going[whole].tolist()
             going = going[~whole]
-        return self._settle(self._exchange(going))
+        began = time.perf_counter()
+        back = self._exchange(going)
+        self.advances += 1
+        self.seconds += time.perf_counter() - began
+        return self._settle(back)
+
+    def use(self, worlds: BlockWorlds) -> None:
+        """Wait in another way from now on, with worlds that have taken over where the others are."""
+        self._worlds = worlds
 
     def _begin(self, episodes: Mapping[int, NextEpisode]) -> None:
         """Let slots play something next: in their next step if an episode has just ended there, else by a reset."""
@@ -110,7 +131,9 @@ class BlockStage:
                 everyone = len(acting) == self.count
                 seen = rows.observations if everyone else _some(kind.observation_space, rows.observations, acting)
                 can_act = rows.acting[acting]
+                began = time.perf_counter()
                 answer = self._act(k, acting, seen, can_act)
+                self.policy_seconds += time.perf_counter() - began
                 record.act(recorder.rows[acting], acting, seen, can_act, answer.actions, answer.says)
                 actions.append(answer.actions)
         return worlds.exchange(slots, acting, actions)
@@ -164,7 +187,8 @@ class BlockStage:
             ready = np.array([slot for slot in back.tolist() if slot in self._playing], np.intp)
         if self._horizon is not None and (recorder.rows == self._horizon).all():
             whole.append(self._segment())
-            ready, self._held = np.concatenate([ready, np.array(self._held, np.intp)]), []
+            # Sorted: where all of them act, batches have the order of the slots.
+            ready, self._held = np.sort(np.concatenate([ready, np.array(self._held, np.intp)])), []
         return Advance(whole, ready, free)
 
     def _rollout(self, slot: int, playing: _Playing) -> Rollout:
@@ -186,11 +210,48 @@ class BlockStage:
             for kind, record in zip(self._worlds.kinds, recorder.kinds, strict=True)
         )
         recorder.rows[:] = 0
+        if self._log is not None:
+            acted = np.logical_or.reduce([kind.acted.any(2) for kind in kinds])
+            self._log.add(self._worlds.actions_by_leaf([kind.actions for kind in kinds]), acted)
         following = [
             map_space(lambda _, part: np.array(part), kind.observation_space, rows.observations)
             for kind, rows in zip(self._worlds.kinds, self._worlds.rows, strict=True)
         ]
         return Segment(kinds, tuple(following), self._trials.copy())
+
+    def state(self) -> dict[str, Any]:
+        """Return where all slots are, between two segments."""
+        assert self._log is not None
+        runner = cast(Remembering, self._runner)
+        playing = [self._playing.get(slot) for slot in range(self.count)]
+        return {
+            "trials": self._trials.copy(),
+            "episodes": np.array([-1 if one is None else one.episode for one in playing], np.int64),
+            "steps": self.steps,
+            "rows": self._worlds.state(),
+            "log": self._log.state(),
+            "memory": runner.memory([one.trial.index for one in playing if one is not None]),
+        }
+
+    def restore(self, state: Mapping[str, Any], trial: Callable[[int], Trial]) -> list[int]:
+        """Go on from what `state` has returned, with new worlds and runners; return the slots that play something."""
+        assert self._log is not None
+        runner = cast(Remembering, self._runner)
+        self.steps, self._trials[:] = state["steps"], state["trials"]
+        self._log.load_state(state["log"])
+        pasts = []
+        for slot, episode in enumerate(state["episodes"].tolist()):
+            played = trial(int(self._trials[slot]))
+            pasts.append(self._log.past(slot, played, None if episode < 0 else episode))
+            if episode >= 0:
+                self._playing[slot] = _Playing(played, episode)
+                runner.begin(self._agents(played))
+        self._vacant -= self._playing.keys()
+        self._worlds.restore(pasts, state["rows"])
+        playing = sorted(self._playing)
+        self._beginning[playing] = self._worlds.over[playing]
+        runner.remember([self._playing[slot].trial.index for slot in playing], state["memory"])
+        return playing
 
     def close(self) -> None:
         """Let go of worlds and policies; may be called twice."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from stretto.collection.experience import Rollout
-from stretto.collection.files import encoded
 from stretto.collection.rollouts import joint_digest
+from stretto.collection.task_json import encoded
 
 MOST_TASKS = 12
 """Up to how many tasks there is a summary of each."""

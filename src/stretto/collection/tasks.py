@@ -14,8 +14,6 @@ from stretto.core import NextEpisode
 from stretto.errors import UsageError
 from stretto.seeding import SeedTree
 
-NO_TASK = None
-
 
 class RolloutTasks(Protocol):
     """Says which task a rollout has. It is asked in any order, and must not depend on that."""

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import math
 import time
 import warnings
-from collections.abc import Callable, Generator, Mapping
-from typing import Any
+from collections.abc import Generator
 
-from stretto.budget import CpuBudget
-from stretto.collection.collector import Queue
+from stretto.autotune import MOST_WAITING_WORKERS
+from stretto.budget import CpuBudget, Lease, NativeThreads
+from stretto.collection.collector import CappedStage, Queue
 from stretto.collection.experience import Rollout
-from stretto.collection.worker_stage import TrialPlayer, WorkerStage
-from stretto.envs.autotune import MOST_WAITING_WORKERS
+from stretto.collection.look import Choosing
+from stretto.collection.making import TrialMaker
+from stretto.collection.plain_stage import PlainStage
+from stretto.collection.stage import BlockStage
+from stretto.collection.whole_options import WholeOptions
+from stretto.collection.worker_stage import TrialPlayer, WorkerStage, describe
 from stretto.errors import RunsHere, user_stacklevel
-from stretto.workers.backends import backend_named
+from stretto.workers.backends import MESSAGE_PROCESS, PROCESS
 from stretto.workers.mail import unsendable
 
-TRIAL_SECONDS, WORTH_SECONDS = 0.2, 1.0
+TRIAL_SECONDS, WORTH_STARTING_SECONDS = 0.2, 1.0
 """How long rollouts are played in the caller at least, and how long the rest must take for workers to be worth it."""
 
-WAITING = 0.5
-"""A world and a policy that compute for a smaller share of the time than this wait, for a sleep or for another program."""
+WORTH_ASKING_SECONDS = 0.02
+"""How long the rest must take if the workers are there already."""
 
 
 class Pace:
@@ -43,39 +46,91 @@ class Pace:
 
     def workers(self, cores: int) -> int:
         """Return how many workers so many cores can bear: more than one a core where they mostly wait."""
-        if not self._played or self._busy >= WAITING:
+        if not self._played:
             return cores
-        return max(cores, min(MOST_WAITING_WORKERS, math.ceil(cores / max(self._busy, 1e-3))))
+        return max(cores, min(MOST_WAITING_WORKERS, round(cores / max(self._busy, 1e-3))))
 
 
-def play_whole(player: TrialPlayer, queue: Queue, budget: CpuBudget, options: Mapping[str, Any]) -> Generator[Rollout]:
-    """Play what is in the queue; `options` are those of `make_vec`."""
-    backend, asked, isolate = options.get("backend", "auto"), options.get("workers"), options.get("isolate", False)
-    if backend != "auto":
-        backend_named(backend)
-    in_place = backend == "serial" or (backend == "auto" and not isolate)
-    if in_place and (backend == "serial" or not _can_leave(player, asked or budget.free)):
-        asked = 1
-    pace = Pace()
-    if in_place:
+def player_of(make: TrialMaker, choosing: Choosing, options: WholeOptions) -> TrialPlayer:
+    """Return what plays whole trials."""
+    world = describe(make, options.turns)
+    return TrialPlayer(make, *choosing.plans(world), world, options.turns, options.global_rng, options.checks)
 
-        def stays() -> bool:
-            few = (asked or pace.workers(budget.free)) == 1
-            return few or pace.seconds < TRIAL_SECONDS or pace.seconds_for(len(queue)) < WORTH_SECONDS
 
-        yield from _play_here(player, queue, pace, stays)
-    if len(queue):
-        limit, restarts = options.get("step_timeout", 60.0), options.get("max_restarts", 3)
-        if options.get("on_crash") == "raise":
-            restarts = 0
-        workers = min(asked or pace.workers(budget.free), len(queue))
-        lease = budget.lease(asked or budget.free)
-        elsewhere = WorkerStage(player, workers, limit_seconds=limit, max_restarts=restarts)
+class WholeWay:
+    """Plays whole rollouts: in the caller, and in workers where these pay. Both stay there between queues."""
+
+    def __init__(self, player: TrialPlayer, budget: CpuBudget, options: WholeOptions) -> None:
+        self._player, self._budget, self._options = player, budget, options
+        self._cores = max(1, budget.free // options.native_threads)
+        self._asked = options.workers
+        backend = options.backend
+        self._in_place = backend == "serial" or (backend == "auto" and not options.isolate)
+        if self._in_place and (backend == "serial" or not _can_leave(player, self._asked or self._cores)):
+            self._asked = 1
+        self._pace, self._native = Pace(), NativeThreads(options.native_threads)
+        self._here: PlainStage | BlockStage | None = None
+        self._workers: WorkerStage | None = None
+        self._lease: Lease | None = None
+
+    def play(self, queue: Queue) -> Generator[Rollout]:
+        """Play what is in the queue."""
+        if self._in_place:
+            yield from self._play_here(queue)
+        if len(queue):
+            yield from queue.play(self._elsewhere(len(queue)))
+
+    def _play_here(self, queue: Queue) -> Generator[Rollout]:
+        wall, computed = time.perf_counter, time.thread_time
+        if self._here is None:
+            with self._native.capped():
+                self._here = self._player.stage()
+        began = wall(), computed()
+        for rollout in queue.play(CappedStage(self._here, self._native), lambda: self._stays(len(queue))):
+            self._pace.add(wall() - began[0], computed() - began[1])
+            yield rollout
+            began = wall(), computed()
+
+    def _stays(self, left: int) -> bool:
+        """Whether the next rollout is played in the caller, if so many are left."""
+        pace = self._pace
+        if (self._asked or pace.workers(self._cores)) == 1:
+            return True
+        if self._workers is not None:
+            return pace.seconds_for(left) < WORTH_ASKING_SECONDS
+        return pace.seconds < TRIAL_SECONDS or pace.seconds_for(left) < WORTH_STARTING_SECONDS
+
+    def _elsewhere(self, left: int) -> WorkerStage:
+        options, wanted = self._options, min(self._asked or self._pace.workers(self._cores), left)
+        if self._workers is None or self._workers.wanted < wanted:
+            self._close_workers()
+            self._lease = self._budget.lease((self._asked or self._cores) * options.native_threads)
+            self._workers = WorkerStage(
+                self._player,
+                wanted,
+                limit_seconds=options.limit_seconds,
+                max_restarts=options.restarts,
+                native_threads=options.native_threads,
+                backend=MESSAGE_PROCESS if options.transport == "message" else PROCESS,
+            )
+        return self._workers
+
+    def _close_workers(self) -> None:
+        if self._workers is not None:
+            self._workers.close()
+            self._workers = None
+        if self._lease is not None:
+            self._lease.release()
+            self._lease = None
+
+    def close(self) -> None:
+        """Close worlds and end workers; may be called twice."""
         try:
-            yield from queue.play(elsewhere)
+            self._close_workers()
         finally:
-            elsewhere.close()
-            lease.release()
+            if self._here is not None:
+                self._here.close()
+                self._here = None
 
 
 def _can_leave(player: TrialPlayer, workers: int) -> bool:
@@ -84,16 +139,3 @@ def _can_leave(player: TrialPlayer, workers: int) -> bool:
     if reason is not None and workers > 1:
         warnings.warn(RunsHere(f"rollouts are played in this process alone: {reason}"), stacklevel=user_stacklevel())
     return reason is None
-
-
-def _play_here(player: TrialPlayer, queue: Queue, pace: Pace, stays: Callable[[], bool]) -> Generator[Rollout]:
-    stage = player.stage()
-    wall, computed = time.perf_counter, time.thread_time
-    began = wall(), computed()
-    try:
-        for rollout in queue.play(stage, stays):
-            pace.add(wall() - began[0], computed() - began[1])
-            yield rollout
-            began = wall(), computed()
-    finally:
-        stage.close()

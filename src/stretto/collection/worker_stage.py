@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stretto import trace
 from stretto.adapters.agents import as_agents
 from stretto.collection.experience import Rollout
 from stretto.collection.plain_stage import PlainStage
@@ -15,17 +18,25 @@ from stretto.collection.worlds import BlockWorlds
 from stretto.core import SIMULTANEOUS, AgentId, WorldSpec
 from stretto.envs.make import make_vec
 from stretto.errors import Place
-from stretto.policies.actors import PolicyPlan
+from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.runners import InPlace
 from stretto.rollout import Advance, Slots, play
 from stretto.run_trace import TracedService, traced_runner, traced_worlds
 from stretto.workers.backends import PROCESS
-from stretto.workers.base import Port
+from stretto.workers.base import Backend, Port
+from stretto.workers.fewer import start_or_fewer
+from stretto.workers.mail import Sent
 from stretto.workers.output import deliver_all
-from stretto.workers.requests import Request, sender
+from stretto.workers.requests import Request, Seat, sender
 from stretto.workers.supervisor import Supervisor
 
 __calls_user_code__ = True
+
+SHARE_SECONDS = 0.02
+"""What the trials take that a worker is given at once: long beside a wake-up, which often takes 1 ms on a busy machine."""
+
+SLOTS_A_WORKER = 64
+"""How many trials wait or are played for each worker, so that there are enough for shares of short ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +68,26 @@ class TrialPlayer:
         return BlockStage(traced_worlds(BlockWorlds(envs)), traced_runner(runner), self.policies)
 
     def __call__(self, port: Port) -> TracedService:
-        return TracedService(port, _TrialService(port, self), lambda trial: f"rollout {trial.index}")
+        return TracedService(port, _TrialService(port, self), str)
+
+
+@dataclass(frozen=True, slots=True)
+class _Share(Sent):
+    """Trials that a worker plays one after the other."""
+
+    trials: tuple[Trial, ...]
+
+    def __str__(self) -> str:
+        first, last = self.trials[0], self.trials[-1]
+        return str(first) if first is last else f"rollouts {first.index} to {last.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Played(Sent):
+    """What came of a share: rollouts of its first trials, of all unless one raised; and the seconds that they took."""
+
+    rollouts: list[Rollout]
+    seconds: float
 
 
 class _TrialService:
@@ -68,16 +98,29 @@ class _TrialService:
         self._stage: PlainStage | BlockStage | None = None
 
     def handle(self, message: Any) -> object:
-        if not isinstance(message, Trial):
+        if not isinstance(message, _Share):
             return None
-        self._port.place = lambda: Place(f"playing {message}", worker=self._port.index, seed=message.seed)
+        began, rollouts = time.perf_counter(), list[Rollout]()
+        for trial in message.trials:
+            try:
+                rollouts.append(self._play(trial))
+            except Exception:
+                if not rollouts:
+                    raise
+                break  # what was played is not lost, and the caller asks for this one again, by itself
+        return _Played(rollouts, time.perf_counter() - began)
+
+    def _play(self, trial: Trial) -> Rollout:
+        self._port.place = lambda: Place(f"playing {trial}", worker=self._port.index, seed=trial.seed)
         if self._stage is None:
             self._stage = self._player.stage(self._port.position)
-        waiting = [message]
-        for rollouts in play(self._stage, lambda _: waiting.pop() if waiting else None):
-            self._port.beat()
-            if rollouts:
-                return rollouts[0]
+        waiting = [trial]
+        rollouts: list[Rollout]
+        with trace.span(f"rollout {trial.index}"):
+            for rollouts in play(self._stage, lambda _: waiting.pop() if waiting else None):
+                self._port.beat()
+                if rollouts:
+                    return rollouts[0]
         raise AssertionError("a trial gives a rollout")
 
     def signal(self, code: int) -> object:
@@ -88,60 +131,142 @@ class _TrialService:
             self._stage.close()
 
 
-class WorkerStage:
-    """Gives a trial to each of `count` workers; one whose worker died or hung is begun again, from its seed.
+@dataclass(slots=True)
+class _Away:
+    """A share that a worker has, and the slots of its trials."""
 
-    That happens `max_restarts` times with one trial at most.
+    seat: Seat
+    request: Request
+    slots: list[int]
+    share: _Share
+
+
+class WorkerStage:
+    """Hands trials to workers, several at once where they are short; those of a worker that died or hung are begun again.
+
+    It has many more slots than workers: whoever is free takes the next trials that wait in them, and while one share is
+    played the next lies ready. A trial is begun again, by itself, `max_restarts` times at most.
     """
 
     def __init__(
         self,
         player: TrialPlayer,
-        count: int,
+        workers: int,
         *,
         limit_seconds: float | None,
         max_restarts: int = 3,
         native_threads: int = 1,
+        backend: Backend = PROCESS,
     ) -> None:
-        self.count, self._limit, self._max_restarts = count, limit_seconds, max_restarts
-        self._supervisor = Supervisor(PROCESS, native_threads=native_threads)
-        for _ in range(count):
-            self._supervisor.add_seat(player)
-        self._away: dict[int, tuple[Request, Trial]] = {}
-        self._lost: dict[int, int] = {}
+        self._limit, self._max_restarts = limit_seconds, max_restarts
+        self.wanted = workers  # there may be fewer
+
+        def make(count: int) -> Supervisor:
+            supervisor = Supervisor(backend, native_threads=native_threads)
+            for _ in range(count):
+                supervisor.add_seat(player)
+            return supervisor
+
+        def start(supervisor: Supervisor) -> None:
+            for seat in supervisor.seats:
+                supervisor.start(seat)
+
+        self._supervisor, _, workers, _ = start_or_fewer(workers, make, start)
+        self.count = workers * SLOTS_A_WORKER
+        self._waiting: deque[tuple[int, Trial]] = deque()
+        self._away: list[_Away] = []
+        self._lost: Counter[int] = Counter()
+        self._alone: set[int] = set()
+        self._played, self._seconds = 0, 0.0
         self.steps = 0
 
     def advance(self, begun: Mapping[int, Trial], ready: Slots) -> Advance[list[Rollout]]:
-        """Hand out trials, and wait until one that is under way is over."""
-        for slot, trial in begun.items():
-            self._give(slot, trial)
+        """Hand out trials, and wait until some that are under way are over."""
+        self._waiting.extend(begun.items())
         rollouts: list[Rollout] = []
         free: list[int] = []
         while not free:
-            self._supervisor.wait([request for request, _ in self._away.values()], 1)
-            for slot, (request, trial) in list(self._away.items()):
-                if not request.finished:
-                    continue
-                if request.lost and self._lost.get(trial.index, 0) < self._max_restarts:
-                    self._lost[trial.index] = self._lost.get(trial.index, 0) + 1
-                    self._give(slot, trial)
-                    continue
-                deliver_all(request.outputs)
-                del self._away[slot]
-                self._lost.pop(trial.index, None)
-                if request.error is not None:
-                    raise request.error
-                rollouts.append(request.value)
-                free.append(slot)
+            self._hand_out()
+            self._supervisor.wait([one.request for one in self._away], 1)
+            finished = [one for one in self._away if one.request.finished]
+            self._away = [one for one in self._away if not one.request.finished]
+            lost = set[int]()
+            for one in finished:
+                if one.request.lost and one.seat.index in lost:
+                    self._put_back(one, 0)  # it lay ready, and its worker died over the share before
+                elif one.request.lost:
+                    lost.add(one.seat.index)
+                    self._lose(one)
+                else:
+                    found = self._take(one)
+                    rollouts += found
+                    free += one.slots[: len(found)]
+        self._hand_out()
         self.steps += sum(len(rollout) for rollout in rollouts)
         return Advance(rollouts, (), free)
 
-    def _give(self, slot: int, trial: Trial) -> None:
-        seat = self._supervisor.seats[slot]
-        self._away[slot] = (
-            self._supervisor.ask(seat, sender(trial), f"playing {trial}", self._limit),
-            trial,
-        )
+    def _hand_out(self) -> None:
+        """Give waiting trials to those who have least to do."""
+        seats, most = self._supervisor.seats, 2 if self._trial_seconds < SHARE_SECONDS else 1
+        has = Counter(one.seat.index for one in self._away)
+        for number in range(most):
+            for seat in seats:
+                if self._waiting and has[seat.index] == number:
+                    self._give(seat)
+                    has[seat.index] += 1
+
+    def _give(self, seat: Seat) -> None:
+        # Never more than half of what there is for each: all should end at the same time.
+        fair = len(self._waiting) // (2 * len(self._supervisor.seats))
+        size = max(1, min(int(SHARE_SECONDS / self._trial_seconds), fair))
+        slots, trials = list[int](), list[Trial]()
+        while self._waiting and len(trials) < size:
+            by_itself = self._waiting[0][1].index in self._alone
+            if by_itself and trials:
+                break
+            slot, trial = self._waiting.popleft()
+            slots.append(slot)
+            trials.append(trial)
+            if by_itself:
+                break
+        share = _Share(tuple(trials))
+        issue = sender(share, by_value=False)
+        request = self._supervisor.ask(seat, issue, f"playing {share}", self._limit)
+        self._away.append(_Away(seat, request, slots, share))
+
+    @property
+    def _trial_seconds(self) -> float:
+        """What a trial takes; before any is known, as long as a whole share."""
+        return max(self._seconds / self._played, 1e-6) if self._played else SHARE_SECONDS
+
+    def _take(self, one: _Away) -> list[Rollout]:
+        """Take in what was played, and put back what was not."""
+        deliver_all(one.request.outputs)
+        if one.request.error is not None:
+            raise one.request.error
+        played: _Played = one.request.value
+        self._played += len(played.rollouts)
+        self._seconds += played.seconds
+        for trial in one.share.trials[: len(played.rollouts)]:
+            self._lost.pop(trial.index, None)
+            self._alone.discard(trial.index)
+        self._put_back(one, len(played.rollouts))
+        return played.rollouts
+
+    def _lose(self, one: _Away) -> None:
+        """Begin trials again whose worker was lost, or raise if that has happened too often."""
+        self._lost.update(trial.index for trial in one.share.trials)
+        if any(self._lost[trial.index] > self._max_restarts for trial in one.share.trials):
+            deliver_all(one.request.outputs)
+            assert one.request.error is not None
+            raise one.request.error
+        self._put_back(one, 0)
+
+    def _put_back(self, one: _Away, played: int) -> None:
+        """Let trials wait again, before all others; each is played by itself then, so that what fails is known."""
+        rest = list(zip(one.slots, one.share.trials, strict=True))[played:]
+        self._alone.update(trial.index for _, trial in rest)
+        self._waiting.extendleft(reversed(rest))
 
     @property
     def pids(self) -> list[int]:

@@ -12,7 +12,9 @@ from gymnasium.vector import AutoresetMode
 from stretto.actions import ActionGate
 from stretto.adapters.agents import as_agents
 from stretto.core import AgentKind, NextEpisode, WorldSpec, kinds_of
+from stretto.envs.messages import Past
 from stretto.envs.multiagent import MultiAgentVectorEnv
+from stretto.envs.restorer import go_on, last_rows
 from stretto.envs.vector import VectorEnv
 from stretto.errors import UsageError
 from stretto.policies.states import map_state
@@ -72,6 +74,36 @@ class BlockWorlds:
             self._engine.reset(seeds, options, list(episodes))
         self.started = True
         self._look()
+
+    def why_not_restorable(self) -> str | None:
+        """Say why other worlds could not be brought to where these are; `None` if they can."""
+        state = self._engine.state
+        if loose := [*state.observations.loose, *state.actions.loose]:
+            return f"only worlds with spaces of a fixed size can be saved in the middle of an episode, got {loose[0].space}"
+        if self._engine.together:
+            return (
+                "only worlds that are stepped one by one can be saved in the middle of an episode, got a batch of them; "
+                "make them with vectorized=False"
+            )
+        return None
+
+    def state(self) -> dict[str, Array]:
+        """Return what all slots were given last, while none is stepped."""
+        return {str(number): array for number, array in enumerate(last_rows(self._engine))}
+
+    def restore(self, pasts: Sequence[Past], state: Mapping[str, Array]) -> None:
+        """Bring new worlds to where others were: `state` is what those returned."""
+        with self._engine.alone:
+            go_on(self._engine, pasts, [state[str(number)] for number in range(len(state))])
+        self.started = True
+        self._look()
+
+    def actions_by_leaf(self, actions: Sequence[Any]) -> list[Array]:
+        """Return the actions of all kinds, each with leading axes rows, slots and agents, as a slot's steps have them."""
+        layout = self._engine.state.actions
+        batch = map_space(lambda _, part: part[:, :, 0], self.kinds[0].action_space, actions[0])
+        batch = batch if self._single else tuple(actions)
+        return [np.asarray(leaf.get(batch), leaf.dtype) for leaf in layout.leaves]
 
     def begin_next(self, episodes: Mapping[int, NextEpisode]) -> None:
         """Tell slots what to play when they are stepped next after their episode's end."""
@@ -144,26 +176,39 @@ class BlockWorlds:
 class ReadyFirstWorlds(BlockWorlds):
     """The same, but slots are stepped apart: an exchange is over when the first half of those under way have done a step.
 
-    So no slot waits for a slow one, and policies choose for some slots while workers step the others.
+    So no slot waits for a slow one of another worker, and policies choose for some slots while workers step the others. Half
+    of a worker's slots are asked together, because every request may have to wake the worker.
     """
+
+    def __init__(self, envs: VectorEnv | MultiAgentVectorEnv) -> None:
+        super().__init__(envs)
+        shares = [len(seat.factory.slots) for seat in self._engine.supervisor.seats]
+        self._together = half = max(1, max(shares) // 2)
+        # Every other worker begins with its second half: then those that are ready together want different rows of a batch.
+        self._rank = np.concatenate([(np.arange(n) + half * (w % 2)) % n for w, n in enumerate(shares)])
 
     def reset(self, episodes: Mapping[int, NextEpisode]) -> None:
         first = not self.started
         super().reset(episodes)
         if first:
-            self._kept = [
-                KindRows(*(map_state(np.array, getattr(rows, name)) for name in KindRows.__slots__))
-                for rows in self.rows
-            ]
-            self._kept_over = self.over.copy()
-            self._use_kept()
+            self._keep_all()
         else:
             self._keep(list(episodes))
+
+    def take_over(self, worlds: BlockWorlds) -> None:
+        """Go on where others of the same environments are, none of which is being stepped."""
+        self.rows, self.over, self.started = worlds.rows, worlds.over, worlds.started
+        self._keep_all()
+
+    def restore(self, pasts: Sequence[Past], state: Mapping[str, Array]) -> None:
+        super().restore(pasts, state)
+        self._keep_all()
 
     def exchange(self, slots: Array, acting: Array, actions: Sequence[Any]) -> Array:
         engine = self._engine
         with engine.alone:
             if len(slots):
+                slots = slots[np.argsort(self._rank[slots], kind="stable")]
                 everyone = [
                     self._for_all(k, acting, actions[k] if len(acting) else None) for k in range(len(self.kinds))
                 ]
@@ -172,10 +217,18 @@ class ReadyFirstWorlds(BlockWorlds):
                     for kind, batch in zip(self.kinds, everyone, strict=True)
                 ]
                 going = engine.check_ids(slots)
-                engine.send(self._gate.admit(self._batch(chosen), going), going)
+                engine.send(self._gate.admit(self._batch(chosen), going), going, self._together)
             back, _ = engine.recv(max(1, len(engine.flying) // 2), ordered=False)
         self._keep(back)
         return np.array(sorted(back), np.intp)
+
+    def _keep_all(self) -> None:
+        """Take in the rows of all slots, for the first time."""
+        self._kept = [
+            KindRows(*(map_state(np.array, getattr(rows, name)) for name in KindRows.__slots__)) for rows in self.rows
+        ]
+        self._kept_over = self.over.copy()
+        self._use_kept()
 
     def _keep(self, slots: Sequence[int]) -> None:
         """Take in the rows of some slots."""

@@ -1,18 +1,26 @@
-"""The arguments of make_vec, checked, and translated where they are named as in Gymnasium; and ids of environments."""
+"""The arguments of make_vec and of resets, checked, and translated where they are named as in Gymnasium."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.envs.registration import VectorizeMode
 from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_differing_spaces
 
-from stretto.errors import InvalidLayout, UsageError
+from stretto.envs.messages import Built
+from stretto.errors import InvalidLayout, InvalidSpace, UsageError
 from stretto.registry import near
+from stretto.spaces import same_layout, same_space
 
 Wrappers = Sequence[Callable[[Any], Any]]
+Space = spaces.Space[Any]
+ObservationMode = str | tuple[Space, Space]
+"""`"same"`, `"different"`, or the spaces of a batch and of one observation, in this order."""
 
 
 def autoreset_mode_of(mode: AutoresetMode | str) -> AutoresetMode:
@@ -33,20 +41,6 @@ def number_of_envs(source: Any, num_envs: int | None) -> int:
     if num_envs is None:
         return len(source) if isinstance(source, Sequence) and not isinstance(source, str) else 1
     return num_envs
-
-
-def with_render_mode(env_kwargs: Mapping[str, Any] | None, render_mode: str | None) -> dict[str, Any]:
-    """Return what environments are made with."""
-    if env_kwargs is not None and not isinstance(env_kwargs, Mapping):
-        raise UsageError(f"env_kwargs must be a mapping from names to values, got {env_kwargs!r}")
-    kwargs = dict(env_kwargs or {})
-    if render_mode is None:
-        return kwargs
-    if kwargs.setdefault("render_mode", render_mode) != render_mode:
-        raise UsageError(
-            f"a render mode must be given once, got render_mode={render_mode!r} and {kwargs['render_mode']!r} in env_kwargs"
-        )
-    return kwargs
 
 
 _MODES: Mapping[VectorizeMode, tuple[str, bool]] = {
@@ -98,14 +92,14 @@ def from_vector_kwargs(vector_kwargs: Mapping[str, Any] | None, **ours: Any) -> 
     return [given.get(name, value) for name, value in ours.items()]
 
 
-def check_known(misplaced: Mapping[str, Any], options: Iterable[str]) -> None:
-    """Refuse arguments that make_vec does not have.
+def check_known(misplaced: Mapping[str, Any], options: Iterable[str], function: str = "make_vec") -> None:
+    """Refuse arguments that make_vec, or another function that has its options, does not have.
 
     `gymnasium.make_vec` gives such to the environments, where a misspelled option of its own ends up too.
     """
     for name, value in misplaced.items():
         raise UsageError(
-            f"make_vec has no argument {name!r}; what a world is made with belongs into "
+            f"{function} has no argument {name!r}; what a world is made with belongs into "
             f"env_kwargs={{{name!r}: {value!r}}}{near(name, options)}"
         )
 
@@ -133,14 +127,6 @@ def check_whole(**numbers: tuple[Any, int | None]) -> None:
             raise InvalidLayout(f"{name} must be at least {least}, got {value}")
 
 
-def check_tasks(tasks: Any) -> None:
-    """Raise unless this is a source of tasks, or `None`."""
-    if tasks is not None and not callable(tasks) and (not isinstance(tasks, Sequence) or not tasks):
-        raise UsageError(
-            f"tasks must be a function (slot, episode, stream) -> task, or a sequence with some, got {tasks!r}"
-        )
-
-
 def slots_of(ids: Any, count: int) -> list[int]:
     """Return the slots that some ids mean; `None` stands for all."""
     if ids is None:
@@ -153,3 +139,88 @@ def slots_of(ids: Any, count: int) -> list[int]:
     if not whole or len(set(given)) != len(given) or not all(0 <= one < count for one in given):
         raise UsageError(f"ids must be different and from 0 to {count - 1}, got {ids!r}")
     return [int(one) for one in given]
+
+
+def needs_single_worlds(seeds: Sequence[int | None], options: Any, slots: Sequence[int], count: int) -> str | None:
+    """Say what in a reset of slots, out of so many, cannot be done by worlds that are batched; `None`: nothing.
+
+    Those are reset all at once, with one seed and the same options.
+    """
+    first = seeds[0]
+    if len(slots) < count:
+        return "a reset of some slots"
+    if list(seeds) != ([None] * count if first is None else list(range(first, first + count))):
+        return "a seed for each slot"
+    return None if options is None or isinstance(options, dict) else "a sequence of options"
+
+
+# --- observation_mode: how the spaces of all slots become those of the vector environment ---
+
+
+def check_observation_mode(mode: Any) -> None:
+    """Raise unless this is an observation mode."""
+    pair = isinstance(mode, tuple) and len(mode) == 2 and all(isinstance(one, spaces.Space) for one in mode)
+    if not pair and mode not in ("same", "different"):
+        raise UsageError(
+            f"observation_mode must be 'same', 'different' or a tuple of two spaces, of a batch and of one observation, "
+            f"got {mode!r}"
+        )
+
+
+def agree(built: Sequence[Built], first_slots: Sequence[int], count: int, mode: ObservationMode) -> Built:
+    """Return what the worlds of all groups are like together.
+
+    Raises:
+        InvalidSpace: with the first slot whose spaces do not fit.
+    """
+    head = built[0]
+    if mode != "same" and head.agents is not None:
+        raise UsageError(f"worlds with several agents must have observation_mode='same', got {mode!r}; leave it out")
+    batched, single = mode if isinstance(mode, tuple) else (None, head.observation_space)
+    own: dict[int, tuple[Space, Space]] = {}
+    for one, first in zip(built, first_slots, strict=True):
+        own |= {first: (one.observation_space, one.action_space), **one.others}
+    for slot, (observed, acted) in sorted(own.items()):
+        fits = same_space(observed, single) if mode == "same" else same_layout(observed, single)
+        if not fits:
+            where = "in slot 0" if batched is None else "in observation_mode"
+            name = "observation_space" if mode == "same" else "types and shapes in their observation_space"
+            _refuse(name, slot, observed, f"{single} {where}", _remedy(mode, observed, single))
+        if not same_space(acted, head.action_space):
+            _refuse("action_space", slot, acted, f"{head.action_space} in slot 0", "wrap them so that they agree")
+    if mode == "different":
+        batched = _batch_of(_by_slot(own, first_slots, count))
+    return dataclasses.replace(head, observation_space=single, observation_batch=batched)
+
+
+def _by_slot(own: Mapping[int, tuple[Space, Space]], first_slots: Sequence[int], count: int) -> list[Space]:
+    """Return the observation space of each slot: its own, or that of the first slot of its group."""
+    found: list[Space] = []
+    head = own[0][0]
+    for slot in range(count):
+        if slot in first_slots:
+            head = own[slot][0]
+        found.append(own[slot][0] if slot in own else head)
+    return found
+
+
+def _batch_of(each: Sequence[Space]) -> Space:
+    try:
+        return batch_differing_spaces(each)
+    except (TypeError, ValueError) as error:
+        raise InvalidSpace(
+            f"observation_mode='different' needs spaces that Gymnasium can batch, got {each[0]}: {error}; pass a tuple of "
+            f"spaces instead"
+        ) from None
+
+
+def _remedy(mode: ObservationMode, observed: Space, single: Space) -> str:
+    if mode == "same" and same_layout(observed, single):
+        return "wrap them so that they agree, or pass observation_mode='different'"
+    return "wrap them so that they agree"
+
+
+def _refuse(name: str, slot: int, got: Space, wanted: str, remedy: str) -> None:
+    raise InvalidSpace(
+        f"all environments of a vector must have the same {name}, got {got} in slot {slot} and {wanted}; {remedy}"
+    )

@@ -1,26 +1,52 @@
-"""What every vector environment can be asked beside its steps."""
+"""What all vector environments have in common, and can be asked beside their steps."""
 
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from gymnasium.vector import AutoresetMode
+
+from stretto.actions import ActionGate
 from stretto.core import NextEpisode
 from stretto.envs import messages
 from stretto.envs.arguments import slots_of
-from stretto.envs.engine import Engine
+from stretto.envs.arrays import copiers
 from stretto.envs.slots import Statistics
-from stretto.envs.tasks import Tasks
 from stretto.errors import UsageError
+from stretto.missions.tasks import Tasks
 from stretto.spaces import Array
+
+if TYPE_CHECKING:
+    from stretto.envs.engine import Engine
 
 
 class WorldCalls:
-    """Questions to all worlds at once; answers come in the order of the slots."""
+    """Presents an engine. Questions go to all worlds at once; answers come in the order of the slots."""
 
-    _engine: Engine
     close: Callable[..., None]
+    num_envs: int
+    metadata: dict[str, Any]
+    render_mode: str | None
+
+    def __init__(self, engine: Engine, built: messages.Built, mode: AutoresetMode, *, copy: bool, choice: str) -> None:
+        self._engine, self._copy, self.choice = engine, copy, choice
+        self.num_envs = engine.count
+        self.metadata = {**built.metadata, "autoreset_mode": mode}
+        self.render_mode = built.render_mode
+        self._gate = ActionGate(engine.state.actions)
+        self._copiers = copiers(engine.state.buffers.observations[0])
+        self._finalizer = weakref.finalize(self, engine.close)
+
+    def _observations(self) -> Any:
+        """Return what all worlds have observed last, as a batch."""
+        state = self._engine.state
+        arrays = state.buffers.observations[state.buffer]
+        if self._copy:
+            arrays = [copier.copy(array) for copier, array in zip(self._copiers, arrays, strict=True)]
+        return state.observations.batch(arrays, state.objects)
 
     @property
     def engine(self) -> Engine:

@@ -88,10 +88,10 @@ def _may_cast(source: np.dtype[Any], target: np.dtype[Any]) -> bool:
 def _short(value: Any) -> str:
     if isinstance(value, np.ndarray):
         text = np.array2string(value, threshold=8, edgeitems=2, separator=", ").replace("\n", "")
-        text = f"{text} (shape {value.shape}, {value.dtype})"
+        kind = f"shape {value.shape}, {value.dtype}"
     else:
-        text = f"{value!r} ({type(value).__name__})"
-    return text if len(text) <= 160 else text[:157] + "..."
+        text, kind = repr(value), type(value).__name__
+    return f"{text if len(text) <= 120 else f'{text[:117]}...'} ({kind})"
 
 
 class BlamingMail:

@@ -6,6 +6,7 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,15 @@ import numpy as np
 from stretto.budget import Lease
 from stretto.core import NextEpisode
 from stretto.envs import messages
-from stretto.envs.arguments import slots_of
-from stretto.envs.arrays import STEP_ALL, Buffers, as_actions, step_one
+from stretto.envs.arguments import needs_single_worlds, slots_of
+from stretto.envs.arrays import STEP_ALL, WINDOW, Buffers, as_actions, shares, step_some
 from stretto.envs.infos import InfoJoin, entries, merge
 from stretto.envs.messages import Extras
 from stretto.envs.recovery import Recovery
 from stretto.envs.slots import Options, Seeds, SlotState
-from stretto.envs.tasks import Tasks
-from stretto.envs.watched_globals import GlobalsWatch
 from stretto.errors import ClosedError, ResetNeeded, UsageError
+from stretto.identity.watched_globals import GlobalsWatch
+from stretto.missions.tasks import Tasks
 from stretto.spaces import Array
 from stretto.workers.requests import Request, answers_to, sender, signaller
 from stretto.workers.single_user import SingleUser
@@ -34,7 +35,14 @@ class Engine:
     """Brings workers and the state of their slots together. Must not reference a VectorEnv: its finalizer would never run."""
 
     def __init__(
-        self, supervisor: Supervisor, recovery: Recovery, state: SlotState, *, lease: Lease, blocks: int
+        self,
+        supervisor: Supervisor,
+        recovery: Recovery,
+        state: SlotState,
+        *,
+        lease: Lease,
+        blocks: int,
+        globals_watch: GlobalsWatch | None,
     ) -> None:
         self.supervisor, self.recovery, self.state = supervisor, recovery, state
         self.count = state.count
@@ -43,16 +51,17 @@ class Engine:
         self._begun: tuple[list[Any], int, list[Request]] | None = None  # a step of all slots
         self.join_infos: InfoJoin = merge
         self._by_signal = supervisor.backend.shares_memory and not state.actions.loose
-        self._stuck: str | None = _NOT_RESET
+        self.stuck: str | None = _NOT_RESET  # why all slots must be reset first
         self._closed: str | None = None
-        self._lease, self._together = lease, blocks > 0
-        self._hands_over = self._by_signal and hands_over(supervisor, blocks)
+        self._lease, self.together, self._one_action = lease, blocks > 0, state.actions.only is not None
+        self.hands_over = state.step_alone is not None
         self.alone = SingleUser()
         self._limits = recovery.limits
         self._keeps_steps = supervisor.backend.start is not None  # worlds of the caller itself are never restored
         self._parts = [slice(seat.factory.slots.start, seat.factory.slots.stop) for seat in supervisor.seats]
         self._seat_of = [seat for seat in supervisor.seats for _ in seat.factory.slots]
-        self._globals_watch = GlobalsWatch.over(supervisor, recovery.limits.start)
+        self._windows = [(seat.index, i // WINDOW) for seat in supervisor.seats for i in range(len(seat.factory.slots))]
+        self._globals_watch = globals_watch
         _engines.add(self)
 
     # ---- all slots ----
@@ -62,14 +71,16 @@ class Engine:
         self.check_open()
         if self._globals_watch is not None:
             self._globals_watch.look()
-        if self._together:
-            self._check_together(seeds, options, slots)
+        if self.together and (what := needs_single_worlds(seeds, options, slots, self.count)):
+            self.check_apart(what)
         state, supervisor = self.state, self.supervisor
         given_up = any(seat.error is not None for seat in supervisor.seats)
-        failed = self._stuck not in (None, _NOT_RESET) or given_up
+        failed = self.stuck not in (None, _NOT_RESET) or given_up
         if len(slots) < self.count:
-            if failed or self._stuck:
-                raise ResetNeeded(f"all environments must be reset, not only some, because {self._stuck}")
+            if failed or self.stuck:
+                raise ResetNeeded(
+                    f"all environments must be reset, not only some, because {self.stuck or 'a worker was given up'}"
+                )
             if self.flying:
                 return self._reset_beside_others(seeds, options, slots)
         failed = failed or bool(self.flying)
@@ -84,7 +95,7 @@ class Engine:
             self._begun = None
         state.align()
         buffer = 1 - state.buffer
-        self._stuck = "a reset was interrupted or failed"
+        self.stuck = "a reset was interrupted or failed"
         shares = [[resets[slot] for slot in seat.factory.slots if slot in resets] for seat in supervisor.seats]
         requests = [
             supervisor.ask(seat, sender(messages.Reset(share, buffer)), "resetting", self._limits.reset)
@@ -103,7 +114,7 @@ class Engine:
         infos = self._take(answers, buffer, [[how.slot for how in share] for share in shares if share])
         state.buffer = buffer
         self._note_ended(buffer)
-        self._stuck = None
+        self.stuck = None
         return infos
 
     def _reset_beside_others(self, seeds: Seeds, options: Options, slots: Sequence[int]) -> dict[str, Any]:
@@ -111,38 +122,37 @@ class Engine:
         busy = [slot for slot in slots if slot in self.flying]
         if busy:
             raise UsageError(f"an environment must be received before it is reset, slot {busy[0]} was not; call recv()")
-        self._stuck = "a reset was interrupted or failed"
-        answers = answers_to(self.reset_each(seeds, options, slots))
-        self._stuck = None
-        return self.join_infos([extras.infos for extras in answers], self.count)
-
-    def reset_each(self, seeds: Seeds, options: Options, slots: Sequence[int]) -> list[Request]:
-        """Reset `slots`, none of them in flight, each by itself; return what was asked, answered or failed."""
-        state, supervisor = self.state, self.supervisor
-        requests = []
+        self.stuck = "a reset was interrupted or failed"
+        state, requests = self.state, []
         for how in state.plan_reset(seeds, options, slots):
             slot, buffer = how.slot, 1 - state.buffer_of(how.slot)
             state.last_reset[slot] = how
             if how.seed is not None:
                 state.history.forget(slot)
             issue, done = sender(messages.Reset([how], buffer)), partial(state.reset_one, how, buffer)
-            requests.append(supervisor.ask(self._seat_of[slot], issue, "resetting", self._limits.reset, done))
+            requests.append(self.supervisor.ask(self._seat_of[slot], issue, "resetting", self._limits.reset, done))
         state.being_reset = frozenset(slots)
         try:
-            supervisor.wait(requests)
+            answers = self.supervisor.settle(requests)
         finally:
             state.being_reset = frozenset()
-        return requests
+        self.stuck = None
+        return self.join_infos([extras.infos for extras in answers], self.count)
 
-    def step_each(self, admitted: list[Any], slots: Sequence[int]) -> list[Request]:
-        """Step `slots` and wait for them; return what was asked, answered or failed: no slot fails with another."""
-        self.send(admitted, slots)
-        requests = [self.flying[slot] for slot in slots]
-        self.supervisor.wait(requests)
-        for slot in slots:
-            del self.flying[slot]
-        self.state.see_begun(slots)
-        return requests
+    def step_here(self, admitted: list[Any]) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
+        """Step the only block, which the caller has itself; return what it gave, as arrays that nobody else has.
+
+        `state` does not get these rows. It keeps rows to restore slots from, and those of the caller are never restored.
+        """
+        state = self.state
+        assert state.step_alone is not None
+        self.stuck = _STEP_FAILED
+        actions = admitted[0] if self._one_action else state.actions.batch(admitted, ())
+        observations, rewards, terminated, truncated, told = state.step_alone(actions)
+        state.counters.stepped(terminated, truncated)
+        self.stuck = None
+        infos = {} if told is None else self.join_infos([told], self.count)
+        return observations, rewards, terminated, truncated, infos
 
     def step(self, admitted: list[Any]) -> dict[str, Any]:
         """Step every slot with admitted actions; return the infos. The rows are then in `state.buffer`."""
@@ -155,13 +165,13 @@ class Engine:
 
     def begin_step(self, admitted: list[Any]) -> None:
         """Let every slot step, and return at once, unless the caller has to do it; `end_step` waits for them."""
-        if not self._together:
+        if not self.together:
             self.recovery.move_out(self.supervisor)
         buffer = self._prepare(admitted)
         requests = self._ask_to_step(admitted, buffer)
         self._begun = admitted, buffer, requests
         self.flying = {slot: request for request in requests for slot in request.seat.factory.slots}
-        self._stuck = None
+        self.stuck = None
 
     def end_step(self) -> dict[str, Any]:
         """Wait for the step that was begun; return the infos. The rows are then in `state.buffer`."""
@@ -169,7 +179,7 @@ class Engine:
         if self._begun is None:
             raise UsageError("step_wait() needs a step under way, and there is none; call step_async(actions) first")
         admitted, buffer, requests = self._begun
-        self._stuck = _STEP_FAILED
+        self.stuck = _STEP_FAILED
         self._begun = None
         self.flying.clear()
         return self._stepped(admitted, buffer, self.supervisor.settle(requests))
@@ -180,8 +190,8 @@ class Engine:
         if state.own_buffer:
             state.align()
             self._note_ended(state.buffer)
-        self._stuck = _STEP_FAILED
-        if self._hands_over:
+        self.stuck = _STEP_FAILED
+        if self.hands_over:
             state.buffers.actions = admitted
         elif self._by_signal:
             for target, array in zip(state.buffers.actions, admitted, strict=True):
@@ -209,7 +219,7 @@ class Engine:
         state.counters.stepped(state.buffers.terminated[buffer], state.buffers.truncated[buffer])
         if state.has_tasks:
             self._tell_next(state.coming_by_task(np.flatnonzero(state.counters.settle()).tolist()))
-        self._stuck = None
+        self.stuck = None
         if self._globals_watch is not None:
             self._globals_watch.count_step()
         return infos
@@ -236,29 +246,31 @@ class Engine:
         """Tell slots, also those in flight, what to play when they begin their next episode."""
         with self.alone:
             self.check_open()
-            if self._stuck is not None:
-                raise ResetNeeded(f"the environments must be reset before they are told more, because {self._stuck}")
+            if self.stuck is not None:
+                raise ResetNeeded(f"the environments must be reset before they are told more, because {self.stuck}")
             self._check_not_begun()
             self._tell_next(self.state.coming(episodes))
 
     # ---- some slots ----
 
-    def send(self, admitted: list[Any], slots: Sequence[int]) -> None:
-        """Let some slots step; `recv` waits for them."""
+    def send(self, admitted: list[Any], slots: Sequence[int], together: int = 1) -> None:
+        """Let some slots step; `recv` waits for them. So many of a worker are asked, and ready, `together`: it is cheaper."""
         state, supervisor = self.state, self.supervisor
         self.recovery.move_out(supervisor)
-        for row, slot in enumerate(slots):
-            seat, buffer = self._seat_of[slot], 1 - state.buffer_of(slot)
-            one = [admitted[row]] if state.actions.loose else [array[row : row + 1] for array in admitted]
+        for rows in shares([(*self._windows[slot], state.buffer_of(slot)) for slot in slots], together):
+            some = [slots[row] for row in rows]
+            seat, buffer = self._seat_of[some[0]], 1 - state.buffer_of(some[0])
+            parts = [admitted[row] for row in rows] if state.actions.loose else [array[rows] for array in admitted]
             if self._by_signal:
-                for target, array in zip(state.buffers.actions, one, strict=True):
-                    target[slot] = array[0]
-                issue = signaller(step_one(slot - seat.factory.slots.start, buffer))
+                for target, array in zip(state.buffers.actions, parts, strict=True):
+                    target[some] = array
+                issue = signaller(step_some([slot - seat.factory.slots.start for slot in some], buffer))
             else:
-                rows = one if state.actions.loose else [state.actions.row(one, (), 0)]
-                issue = sender(messages.Step([slot], rows, buffer), by_value=False)
-            done = partial(state.stepped_one, slot, buffer, one)
-            self.flying[slot] = supervisor.ask(seat, issue, "stepping", self._limits.step, done)
+                actions = parts if state.actions.loose else as_actions(state.actions, parts)
+                issue = sender(messages.Step(some, actions, buffer), by_value=False)
+            done = partial(state.stepped_some, some, buffer, parts)
+            request = supervisor.ask(seat, issue, "stepping", self._limits.step, done)
+            self.flying.update(dict.fromkeys(some, request))
 
     def recv(self, ready: int | None, ordered: bool) -> tuple[list[int], dict[str, Any]]:
         """Wait for `ready` of the slots that were sent (default: all); return which, and their infos by row."""
@@ -271,17 +283,21 @@ class Engine:
                 f"{len(self.flying)}, got {wanted}; call send() first"
             )
         requests = list(self.flying.values())
-        self._stuck = "a recv was interrupted or failed"
+        self.stuck = "a recv was interrupted or failed"
         self.supervisor.wait(requests[:wanted] if ordered else requests, wanted)
         slots = [slot for slot, request in self.flying.items() if request.finished][:wanted]
         answers = answers_to([self.flying.pop(slot) for slot in slots])
-        self._stuck = None
+        self.stuck = None
         state = self.state
         began = state.see_begun(slots)
         if state.has_tasks:
             self._tell_next(state.coming_by_task(began))
-        by_row = [(row, extras.infos) for row, extras in enumerate(answers) if extras is not None]
-        return slots, merge([[(row, info) for _, info in entries(infos)] for row, infos in by_row], len(slots))
+        row_of = {slot: row for row, slot in enumerate(slots)}
+        told = {
+            id(extras): extras.infos for extras in answers if extras is not None
+        }  # one for all that were asked together
+        by_row = [(row_of[slot], info) for infos in told.values() for slot, info in entries(infos) if slot in row_of]
+        return slots, merge([sorted(by_row, key=itemgetter(0))], len(slots))
 
     # ---- the rest ----
 
@@ -308,7 +324,7 @@ class Engine:
             if not state.has_tasks:
                 raise UsageError("tasks can be replaced only where there are some; pass tasks=... to make_vec")
             state.set_tasks(tasks)
-            if self._stuck is None:
+            if self.stuck is None:
                 self._tell_next(state.coming_by_task(self.everyone))
 
     def check_open(self) -> None:
@@ -317,20 +333,10 @@ class Engine:
 
     def check_apart(self, what: str) -> None:
         """Raise if the worlds are batched, and cannot be asked one by one."""
-        if self._together:
+        if self.together:
             raise UsageError(
                 f"{what} needs environments that are stepped one by one, got batched ones; make them with vectorized=False"
             )
-
-    def _check_together(self, seeds: Seeds, options: Options, slots: Sequence[int]) -> None:
-        """Raise unless a reset can be done by worlds that are batched: of all, with one seed and the same options."""
-        if len(slots) < self.count:
-            self.check_apart("a reset of some slots")
-        first = seeds[0]
-        if list(seeds) != ([None] * self.count if first is None else list(range(first, first + self.count))):
-            self.check_apart("a seed for each slot")
-        if options is not None and not isinstance(options, dict):
-            self.check_apart("a sequence of options")
 
     def _check_not_begun(self) -> None:
         if self._begun is not None:
@@ -341,22 +347,22 @@ class Engine:
         self.check_open()
         if self.flying:
             raise UsageError(f"every step that was sent must be received first, {len(self.flying)} are under way")
-        if self._stuck is not None and self._stuck is not _NOT_RESET:
-            raise ResetNeeded(f"the environments must be reset, because {self._stuck}")
+        if self.stuck is not None and self.stuck is not _NOT_RESET:
+            raise ResetNeeded(f"the environments must be reset, because {self.stuck}")
 
     def check_steppable(self) -> None:
         """Raise unless all slots can be stepped now."""
-        if self._stuck is not None or self.flying or self._closed:
+        if self.stuck is not None or self.flying or self._closed:
             self.check_idle()
-            raise ResetNeeded(f"the environments must be reset before they are stepped, because {self._stuck}")
+            raise ResetNeeded(f"the environments must be reset before they are stepped, because {self.stuck}")
 
     def check_ids(self, ids: Sequence[int] | Array | None) -> list[int]:
         """Return the slots of these ids (`None`: all); raise unless they can be sent now."""
         self.check_open()
         self.check_apart("send()")
         slots = slots_of(ids, self.count)
-        if self._stuck is not None:
-            raise ResetNeeded(f"the environments must be reset before they are stepped, because {self._stuck}")
+        if self.stuck is not None:
+            raise ResetNeeded(f"the environments must be reset before they are stepped, because {self.stuck}")
         if not slots:
             raise UsageError("ids must be those of one environment or more, got none")
         for slot in slots:
@@ -371,7 +377,7 @@ class Engine:
             error = self.supervisor.close(self._limits.reset)
         finally:
             # Whoever holds a closed vector environment should not hold its memory.
-            self.state.buffers = Buffers([], [], [], [], [])
+            self.state.buffers, self.state.step_alone = Buffers([], [], [], [], []), None
             self._lease.release()
         if error is not None:
             raise error
@@ -381,11 +387,6 @@ class Engine:
         self.alone = SingleUser()  # whichever thread had it, it is not in this process
         if self.supervisor.remote:
             self._closed = "the workers of this vector environment belong to the process that this one was forked from"
-
-
-def hands_over(supervisor: Supervisor, blocks: int) -> bool:
-    """Whether the caller itself steps worlds that are one batch, and gets arrays that nobody else has."""
-    return blocks == 1 and supervisor.seats[0].inline
 
 
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from gymnasium.vector import AutoresetMode
@@ -17,8 +18,8 @@ from stretto.envs.checks import check_observation, check_scalars
 from stretto.envs.infos import SlotInfo, pack
 from stretto.envs.messages import Built, Extras, Origin, ResetSlot, SlotPlan
 from stretto.envs.slot import NEVER, Clock, GroupSettings, Maker, Slot, Started
-from stretto.envs.watched_globals import classes_of
 from stretto.errors import InvalidOutput, Place
+from stretto.identity.watched_globals import classes_of
 from stretto.spaces import SpaceLayout, has_shape, same_space
 
 
@@ -172,18 +173,12 @@ class EnvGroup:
     def place(self) -> Place:
         i = self.position[0] - 1
         slot = self.slots[i if 0 <= i < self.count else 0]
-        known = slot.episode >= 0
         doing = "resetting" if slot.resetting else self._doing
-        return Place(
-            doing,
-            worker=self.worker,
-            slot=slot.number,
-            episode=slot.episode if known else None,
-            step=self.clock.now - self.clock.starts[slot.number - self.first]
-            if known and doing == "stepping"
-            else None,
-            seed=slot.seed,
-        )
+        place = Place(doing, worker=self.worker, slot=slot.number, seed=slot.seed)
+        if slot.episode < 0:
+            return place
+        step = self.clock.now - self.clock.starts[slot.number - self.first] if doing == "stepping" else None
+        return replace(place, episode=slot.episode, step=step)
 
     # ---- resetting and stepping ----
 
@@ -279,10 +274,14 @@ class EnvGroup:
             position[0] = i + 1
             observation, reward, terminated, truncated, info = step(action)
             add(reward)
-            if terminated or truncated:
-                rows.terminated[i] = bool(terminated)
-                rows.truncated[i] = bool(truncated)
-                observation, info = self._finished(i, observation, info)
+            try:
+                if terminated or truncated:
+                    rows.terminated[i] = bool(terminated)
+                    rows.truncated[i] = bool(truncated)
+                    observation, info = self._finished(i, observation, info)
+            except ValueError:  # an array is neither true nor false
+                check_scalars(reward, terminated, truncated, self.place())
+                raise
             if exact is not None:
                 try:
                     exact[i][:] = observation

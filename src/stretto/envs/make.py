@@ -3,51 +3,53 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import signature
-from typing import Any, Never
+from typing import Any, Never, cast
 
 from gymnasium.envs.registration import EnvSpec, VectorizeMode
 from gymnasium.vector import AutoresetMode
 
 from stretto.adapters.blocks import as_env
+from stretto.autotune import Choice, choose_backend, why_not_alike
 from stretto.budget import CpuBudget, default_budget
 from stretto.core import SIMULTANEOUS, TURNS
 from stretto.envs.arguments import (
+    ObservationMode,
     Wrappers,
+    agree,
     autoreset_mode_of,
     check_known,
     check_limits,
-    check_tasks,
+    check_observation_mode,
     check_whole,
     check_words,
     from_vector_kwargs,
     from_vectorization_mode,
     number_of_envs,
-    with_render_mode,
 )
 from stretto.envs.arrays import Buffers, array_shapes
-from stretto.envs.autotune import Choice, choose_backend, why_not_alike
-from stretto.envs.batched_group import VectorMaker, block_sizes
-from stretto.envs.engine import Engine, hands_over
-from stretto.envs.group_worker import Blocks, Singles, Worlds
-from stretto.envs.messages import Attach, Built, Describe
+from stretto.envs.engine import Engine
+from stretto.envs.group_worker import Blocks, Singles, Worlds, block_sizes
+from stretto.envs.messages import Attach, Built, Describe, LookAtGlobals
 from stretto.envs.multiagent import MultiAgentVectorEnv
-from stretto.envs.observation_mode import ObservationMode, agree, check_observation_mode
 from stretto.envs.recovery import Limits, Recovery
 from stretto.envs.slot import GroupSettings
 from stretto.envs.slots import SlotState
-from stretto.envs.tasks import Tasks, first_resets
 from stretto.envs.vector import VectorEnv
-from stretto.errors import FewerWorkers, InvalidLayout, ResourceError, UsageError, user_stacklevel
-from stretto.missions.makers import FactoryMaker, Maker, SpecMaker
+from stretto.errors import InvalidLayout, UsageError
+from stretto.identity.watched_globals import GlobalsWatch
+from stretto.missions.makers import FactoryMaker, Maker, SpecMaker, VectorMaker, with_render_mode
 from stretto.missions.resolve import makers as makers_of
+from stretto.missions.tasks import Tasks, check_tasks, first_resets
 from stretto.spaces import SpaceLayout
 from stretto.workers.arena import lay_out
 from stretto.workers.backends import MESSAGE_PROCESS, PROCESS, SERIAL, backend_named
+from stretto.workers.fewer import start_or_fewer
+from stretto.workers.inline import InlineWorker
+from stretto.workers.requests import Seat, sender
 from stretto.workers.supervisor import Supervisor
 
 SPIN_SECONDS = 500e-6
@@ -64,6 +66,8 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     isolate: bool = False,
     env_kwargs: Mapping[str, Any] | None = None,
     variants: Sequence[str] = (),
+    cogs: int | None = None,
+    map_seed: int | None = None,
     render_mode: str | None = None,
     wrappers: Wrappers | None = None,
     turns: str = SIMULTANEOUS,
@@ -101,6 +105,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         env_kwargs: passed to whatever makes the worlds.
         render_mode: passed to it too.
         variants: names of changes that a game knows, or that a function with a parameter `variants` is given.
+        cogs, map_seed: two of the `env_kwargs`, as `evaluate` and the command line have them.
         wrappers: applied to each environment, the first one innermost.
         turns: how a `TurnWorld` is played: `"simultaneous"` (all observe, and then all act, in order) or `"sequential"` (each
             observes after the one before has acted: a step lets one agent act in each environment).
@@ -165,7 +170,8 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     )
     check_tasks(tasks)
     group = GroupSettings(mode, episode_seeds, global_rng, checks)
-    found = partial(makers_of, id_or_factory, num_envs, env_kwargs, variants=variants, turns=turns)
+    asked: dict[str, Any] = {"variants": variants, "turns": turns, "cogs": cogs, "map_seed": map_seed}
+    found = partial(makers_of, id_or_factory, num_envs, env_kwargs, **asked)
     if vectorized:
         _check_batchable(tasks=tasks, episode_seeds=episode_seeds, observation_mode=observation_mode != "same")
     worlds = _worlds(found, vectorized, wrappers, turns, group)
@@ -185,6 +191,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         built = agree(groups, [seat.factory.slots.start for seat in supervisor.seats], num_envs, observation_mode)
         state = _state(supervisor, recovery, built, num_envs, replay_limit, group)
         state.set_tasks(tasks)
+        watch = _globals_watch(supervisor, start_timeout)
     except BaseException:
         supervisor.close()
         raise
@@ -194,9 +201,10 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         state,
         lease=budget.lease(chosen.workers * native_threads),
         blocks=built.blocks,
+        globals_watch=watch,
     )
     present = VectorEnv if built.agents is None else MultiAgentVectorEnv
-    copy = copy and not hands_over(supervisor, built.blocks)
+    copy = copy and not engine.hands_over
     return present(engine, built, mode, copy=copy, choice=chosen.reason)
 
 
@@ -246,40 +254,32 @@ def _start(
     native_threads: int,
 ) -> tuple[Supervisor, list[Built], Choice]:
     """Start the workers; with fewer than chosen if the machine does not allow as many."""
-    workers, lack = chosen.workers, ""
     limit = recovery.limits.start
-    while True:
-        spin = SPIN_SECONDS if chosen.backend.pickles and workers <= budget.free else 0.0
+
+    def make(workers: int) -> Supervisor:
         supervisor = Supervisor(
             chosen.backend,
             recovery=recovery,
-            spin_seconds=spin,
+            spin_seconds=SPIN_SECONDS if chosen.backend.pickles and workers <= budget.free else 0.0,
+            spins=workers < budget.free,
             native_threads=native_threads,
             start_seconds=limit,
         )
-        try:
-            shares = worlds.shares(workers, chosen.relief)
-            for index, share in enumerate(shares):
-                works_here = index == len(shares) - 1 and chosen.backend.caller_works and not chosen.isolate
-                supervisor.add_seat(share, inline=works_here, capacity=2 * len(share.slots) + 64)
-            for seat in sorted(supervisor.seats, key=lambda seat: seat.inline):  # others build while the caller does
-                supervisor.start(seat)
-            built: list[Built] = supervisor.tell(lambda _: Describe(), "building", limit)
-            if workers != chosen.workers:
-                reason = f"{chosen.backend} with {workers} workers, because {chosen.workers} cannot be had: {lack}"
-                warnings.warn(FewerWorkers(reason), stacklevel=user_stacklevel())
-                chosen = replace(chosen, workers=workers, reason=reason, relief=0)
-            return supervisor, built, chosen
-        except ResourceError as error:
-            started = sum(seat.worker is not None for seat in supervisor.seats)
-            supervisor.close()
-            if workers == 1:
-                raise
-            # Not as many as could be started: the caller's program, and who has to be replaced, need some room too.
-            workers, lack = max(1, min(workers - 1, 3 * started // 4)), str(error)
-        except BaseException:
-            supervisor.close()
-            raise
+        shares = worlds.shares(workers, chosen.relief)
+        for index, share in enumerate(shares):
+            works_here = index == len(shares) - 1 and chosen.backend.caller_works and not chosen.isolate
+            supervisor.add_seat(share, inline=works_here, capacity=2 * len(share.slots) + 64)
+        return supervisor
+
+    def start(supervisor: Supervisor) -> list[Built]:
+        for seat in sorted(supervisor.seats, key=lambda seat: seat.inline):  # others build while the caller does
+            supervisor.start(seat)
+        return supervisor.tell(lambda _: Describe(), "building", limit)
+
+    supervisor, built, workers, reason = start_or_fewer(chosen.workers, make, start)
+    if reason:
+        chosen = replace(chosen, workers=workers, reason=reason, relief=0)
+    return supervisor, built, chosen
 
 
 def _worlds(
@@ -340,17 +340,36 @@ def _consider_vectorized(worlds: Worlds, makers: Sequence[Maker], group: GroupSe
 def _state(
     supervisor: Supervisor, recovery: Recovery, built: Built, count: int, replay_limit: int, group: GroupSettings
 ) -> SlotState:
-    """Lay out the arrays and tell the workers where they are."""
+    """Lay out the arrays and tell the workers where they are; where the caller has the only block, its own are taken."""
     observations, actions = SpaceLayout(built.observation_space), SpaceLayout(built.action_space)
     modes = group.autoreset_mode, group.episode_seeds
     state = SlotState(observations, actions, count, replay_limit, *modes)
     fields, size = lay_out(array_shapes(observations, actions, count))
     supervisor.arena.allocate(size)
     state.buffers = Buffers.of(supervisor.arena.view(fields), len(observations.fixed))
-    handed_over = state.buffers if hands_over(supervisor, built.blocks) else None
     shared = fields if supervisor.backend.shares_memory else None
-    recovery.attach(supervisor, Attach(shared, handed_over), state)
+    alone = built.blocks == 1 and supervisor.seats[0].inline and shared is not None
+    handed_over = state.buffers if alone and not observations.loose and not actions.loose else None
+    step_alone, *_ = recovery.attach(supervisor, Attach(shared, handed_over), state)
+    if step_alone is not None:
+        state.step_alone = partial(cast(InlineWorker, supervisor.seats[0].worker).do, step_alone)
     return state
+
+
+def _globals_watch(supervisor: Supervisor, limit_seconds: float | None) -> GlobalsWatch | None:
+    """Watch what worlds read outside of themselves, if some run in the caller and some in other processes."""
+
+    def ask(seat: Seat, names: list[tuple[str, str]] | None = None) -> Any:
+        return supervisor.settle([supervisor.ask(seat, sender(LookAtGlobals(names)), "looking", limit_seconds)])[0]
+
+    here = [seat for seat in supervisor.seats if seat.inline]
+    remote = [seat for seat in supervisor.seats if not seat.inline]
+    if not here or not remote or not supervisor.backend.pickles:
+        return None
+    watch = GlobalsWatch(ask(here[0]), here[0].factory.slots)
+    if names := list(watch.values.globals()):
+        watch.compare(ask(remote[0], names))
+    return watch
 
 
 def _debugger_attached() -> bool:

@@ -219,3 +219,14 @@ class Restored:
 
     replayed: int
     lost: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What a slot has done: it was reset for an episode, with a seed; then came steps, and what it was told to play next.
+
+    Of a step that only resets the world, the action does not count.
+    """
+
+    episode: NextEpisode
+    events: Sequence[Steps | NextEpisode]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -15,14 +14,15 @@ from gymnasium.vector.utils import batch_space
 from stretto.actions import ActionGate
 from stretto.core import AgentKind
 from stretto.envs import messages
-from stretto.envs.arrays import copiers
 from stretto.envs.calls import WorldCalls
-from stretto.envs.engine import Engine
 from stretto.envs.messages import Built
 from stretto.envs.slots import Options
 from stretto.envs.vector import chosen_slots, slot_seeds
 from stretto.errors import InvalidAction
 from stretto.spaces import FIXED, Array, SpaceLayout, any_value, map_space, row_of
+
+if TYPE_CHECKING:
+    from stretto.envs.engine import Engine
 
 
 class AgentBatch(dict[str, Any]):
@@ -71,22 +71,14 @@ class MultiAgentVectorEnv(WorldCalls):
     """
 
     def __init__(self, engine: Engine, built: Built, mode: AutoresetMode, *, copy: bool, choice: str) -> None:
-        self._engine = engine
-        self._copy = copy
+        super().__init__(engine, built, mode, copy=copy, choice=choice)
         self._mode = mode
-        self.choice = choice
-        self.num_envs = engine.count
         self.closed = False
         self.kinds: list[AgentKind] = built.agents
         self.possible_agents = [agent for kind in self.kinds for agent in kind.agents]
-        self.metadata = {**built.metadata, "autoreset_mode": mode}
-        self.render_mode = built.render_mode
         self._kind_of = {agent: (k, j) for k, kind in enumerate(self.kinds) for j, agent in enumerate(kind.agents)}
         self._row_of = {agent: i for i, agent in enumerate(self.possible_agents)}
-        self._gate = ActionGate(engine.state.actions)
         self.mask = self.alive = AgentBatch()
-        self._copiers = copiers(engine.state.buffers.observations[0])
-        self._finalizer = weakref.finalize(self, engine.close)
 
     def single_observation_space(self, agent: str) -> spaces.Space[Any]:
         """The space of one agent's observation in one environment."""
@@ -117,7 +109,7 @@ class MultiAgentVectorEnv(WorldCalls):
             infos = self._engine.reset(slot_seeds(seed, self.num_envs), options, slots)
             value = self._engine.state.gather(self._engine.everyone)[0] if self._engine.flying else self._value()
             self._see_who_is_there(value["acting"], value["alive"])
-            return self._observations(value), infos
+            return self._observations_by_agent(value), infos
 
     def step(self, actions: Mapping[str, Any]) -> MultiAgentStep:
         """Step every environment. `actions[agent]` has a row for each; agents that can act nowhere may be left out."""
@@ -157,7 +149,7 @@ class MultiAgentVectorEnv(WorldCalls):
 
     def _by_name(self, value: dict[str, Any]) -> tuple[AgentBatch, AgentBatch, AgentBatch, AgentBatch]:
         reward, terminated, truncated = (self._by_agent(value[name]) for name in ("reward", "terminated", "truncated"))
-        return self._observations(value), reward, terminated, truncated
+        return self._observations_by_agent(value), reward, terminated, truncated
 
     def _admitted(self, actions: Mapping[str, Any], slots: Sequence[int]) -> list[Any]:
         """Return the actions as arrays, checked block by block: only a refusal has to find out whose fault it is."""
@@ -208,10 +200,7 @@ class MultiAgentVectorEnv(WorldCalls):
 
     def _value(self) -> dict[str, Any]:
         state = self._engine.state
-        arrays = state.buffers.observations[state.buffer]
-        if self._copy:
-            arrays = [copier.copy(array) for copier, array in zip(self._copiers, arrays, strict=True)]
-        return _ended_where(state.buffers.truncated[state.buffer], state.observations.batch(arrays, state.objects))
+        return _ended_where(state.buffers.truncated[state.buffer], self._observations())
 
     def _keep_what_ended(self, value: dict[str, Any], infos: dict[str, Any]) -> None:
         """With same-step autoreset rows are of the new episode; rewards and flags belong to the step that ended one."""
@@ -230,7 +219,7 @@ class MultiAgentVectorEnv(WorldCalls):
     def _see_who_is_there(self, acting: Array, alive: Array) -> None:
         self.mask, self.alive = self._by_agent(acting), self._by_agent(alive)
 
-    def _observations(self, value: dict[str, Any]) -> AgentBatch:
+    def _observations_by_agent(self, value: dict[str, Any]) -> AgentBatch:
         batch = AgentBatch()
         for agent, (k, j) in self._kind_of.items():
             batch[agent] = _columns(self.kinds[k].observation_space, value["blocks"][k], j)

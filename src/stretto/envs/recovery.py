@@ -49,20 +49,25 @@ class Recovery:
         self._lost_because: dict[int, str | None] = {}
         self._moved_out = False
 
-    def attach(self, supervisor: Supervisor, message: Attach, state: SlotState) -> None:
-        """Tell all workers, also those that are started later, where the arrays are; `state` can then restore them."""
+    def attach(self, supervisor: Supervisor, message: Attach, state: SlotState) -> list[Any]:
+        """Tell all workers, also those that are started later, where the arrays are; `state` can then restore them.
+
+        Returns their answers.
+        """
         self._attach, self.state = message, state
         self._shares_infos = message.fields is not None and supervisor.backend.pickles
         for seat in supervisor.seats:
             self.started(seat)
         state.counters.counts.restarts += self._early_restarts
-        supervisor.tell(lambda _: message, "attaching", self.limits.start)
+        return supervisor.tell(lambda _: message, "attaching", self.limits.start)
 
     # ---- what a supervisor asks for ----
 
     def place(self, seat: Seat, doing: str) -> Place:
         position = 0 if seat.worker is None else seat.worker.progress[1]
-        slot = seat.factory.slots.start + position - 1 if position else None
+        # A worker that was lost while it wrote to us may have left any number behind.
+        slots = seat.factory.slots
+        slot = slots.start + position - 1 if 0 < position <= len(slots) else None
         place = Place(doing, worker=seat.index, slot=slot)
         if slot is None or self.state is None or seat.worker is None:
             return place

@@ -1,16 +1,22 @@
-"""Bringing the worlds of a new worker to where lost ones were, by doing again what was done to them."""
+"""Bringing new worlds to where others were, by doing again what was done to those: in a worker, and for all slots."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stretto.core import NextEpisode
 from stretto.envs.arrays import Rows, as_actions
-from stretto.envs.group import Group
-from stretto.envs.messages import Attempt, Call, ResetSlot, Restored, SetAttr, SlotPlan, Steps
+from stretto.envs.messages import Attempt, Call, Past, ResetSlot, Restore, Restored, SetAttr, SlotPlan, Steps
+from stretto.envs.slots import SlotState
+from stretto.spaces import Array
+
+if TYPE_CHECKING:
+    from stretto.envs.engine import Engine
+    from stretto.envs.group import Group
 
 _DIFFERS = "the world does not repeat itself: replayed,"
 
@@ -130,3 +136,57 @@ def _same_objects(seen: Any, wanted: Any) -> bool:
         return bool(np.all(seen == wanted))
     except (ValueError, TypeError):  # no meaningful comparison: the fixed leaves have to do
         return True
+
+
+# --- for all slots of a new vector environment, from what was saved of another ---
+
+
+def last_rows(engine: Engine) -> list[Array]:
+    """Return copies of what all slots were given last: an array for each leaf of observations, rewards and both flags."""
+    engine.check_idle()
+    state = engine.state
+    state.align()
+    return [array.copy() for array in state.buffers.results(state.buffer)]
+
+
+def go_on(engine: Engine, pasts: Sequence[Past], rows: Sequence[Array]) -> None:
+    """Bring new worlds to where others were, of which these are the pasts and the last rows, slot by slot.
+
+    This is what recovery does for a worker that died. A slot whose world does not repeat itself is truncated by its next
+    step, with a warning.
+    """
+    engine.check_open()
+    engine.check_apart("going on with saved episodes")
+    state = engine.state
+    for target, saved in zip(state.buffers.results(state.buffer), rows, strict=True):
+        target[...] = saved
+    seeds, options = [past.episode.seed for past in pasts], [past.episode.options for past in pasts]
+    resets = state.plan_reset(seeds, [None if one is None else dict(one) for one in options], engine.everyone)
+    plans = [_plan(state, how, past.events) for how, past in zip(resets, pasts, strict=True)]
+    answers = engine.supervisor.tell(
+        lambda seat: Restore([plans[slot] for slot in seat.factory.slots]), "replaying", engine.recovery.limits.step
+    )
+    for answer in answers:
+        state.restored(answer)
+    *_, terminated, truncated = state.buffers.results(state.buffer)
+    state.counters.over(terminated | truncated)
+    engine.stuck = None
+
+
+def _plan(state: SlotState, how: ResetSlot, events: Sequence[Steps | NextEpisode]) -> SlotPlan:
+    """Note the past of a slot as if it had been played here, so that it can be recovered; return how to restore it."""
+    slot, told = how.slot, False
+    state.last_reset[slot] = how
+    state.history.reset(how)
+    for event in events:
+        if isinstance(event, NextEpisode):
+            state.told_next({slot: event})
+            told = True
+            continue
+        if told:
+            state.counters.begin([slot])
+            told = False
+        for row in range(len(event.actions[0])):
+            state.history.stepped([leaf[row : row + 1] for leaf in event.actions], [slot])
+    # Not from the history, which forgets what is more than `replay_limit` steps ago.
+    return replace(state.plans([slot], None)[0], attempts=[Attempt([], how, list(events))], reason=None)

@@ -13,11 +13,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from stretto.core import NextEpisode
-from stretto.envs.arrays import Buffers
+from stretto.envs.arrays import Buffers, StepAlone
 from stretto.envs.history import History
 from stretto.envs.messages import Extras, ResetSlot, Restored, SlotPlan
-from stretto.envs.tasks import Tasks, TaskSource, task_of, task_source
 from stretto.errors import Place, SlotTruncated, user_stacklevel
+from stretto.missions.tasks import Tasks, TaskSource, task_of, task_source
 from stretto.seeding import SeedTree
 from stretto.spaces import Array, SpaceLayout
 
@@ -57,6 +57,7 @@ class SlotState:
         self._announced: list[dict[int, NextEpisode]] = [{} for _ in range(count)]
         self._given: list[dict[int, Any]] = [{} for _ in range(count)]
         self.buffers: Buffers
+        self.step_alone: StepAlone | None = None  # where the caller has all slots itself, in one block
 
     # ---- arrays ----
 
@@ -115,17 +116,19 @@ class SlotState:
 
     # What a request of one slot calls with its answer. Such a request must not keep an engine alive, only this.
 
-    def stepped_one(self, slot: int, buffer: int, actions: list[Any], extras: Extras | None) -> None:
-        """Take in the step of one slot."""
-        only_reset = self._mode is AutoresetMode.NEXT_STEP and self.ended(slot, self.buffer_of(slot))
-        self.history.stepped(actions, [slot])
-        self.take(extras, buffer, [slot])
-        self.own_buffer[slot] = buffer
-        ended = self.ended(slot, buffer)
-        self.counters.counts.episodes += ended
-        self.counters.counts.steps += not only_reset
-        if only_reset or (ended and self._mode is AutoresetMode.SAME_STEP):
-            self.begun.add(slot)
+    def stepped_some(self, slots: list[int], buffer: int, actions: list[Any], extras: Extras | None) -> None:
+        """Take in the step of slots that were asked together."""
+        only_reset = []
+        if self._mode is AutoresetMode.NEXT_STEP:
+            only_reset = [slot for slot in slots if self.ended(slot, self.buffer_of(slot))]
+        self.history.stepped(actions, slots)
+        self.take(extras, buffer, slots)
+        self.own_buffer.update(dict.fromkeys(slots, buffer))
+        ended = [slot for slot in slots if self.ended(slot, buffer)]
+        counts = self.counters.counts
+        counts.episodes += len(ended)
+        counts.steps += len(slots) - len(only_reset)
+        self.begun.update(ended if self._mode is AutoresetMode.SAME_STEP else only_reset)
 
     def reset_one(self, how: ResetSlot, buffer: int, extras: Extras) -> None:
         """Take in the reset of one slot."""
@@ -325,9 +328,11 @@ class Counters:
         self._mode = mode
         self._counts = Statistics()
         self._episodes = np.zeros(count, np.int64)
-        self._ended: Array = np.zeros(count, np.bool_)
-        self._flags: list[bytes] = []
         self._put_off = max(1, min(_PUT_OFF, _PUT_OFF_SLOTS // count))
+        # Row 0: which episodes were over before. After it, a row for each step that is not counted yet.
+        self._over = np.zeros((1 + self._put_off, count), np.bool_)
+        self._rows = list(self._over)
+        self._kept = 0
 
     @property
     def counts(self) -> Statistics:
@@ -343,9 +348,10 @@ class Counters:
 
     def stepped(self, terminated: Array, truncated: Array) -> None:
         """Take note of a step of all slots."""
-        # Both at once: Ctrl-C between the two would leave one without the other.
-        self._flags.append(terminated.tobytes() + truncated.tobytes())
-        if len(self._flags) >= self._put_off:
+        kept = self._kept + 1
+        np.logical_or(terminated, truncated, self._rows[kept])
+        self._kept = kept  # last: a step that Ctrl-C has cut short does not count
+        if kept == self._put_off:
             self.settle()
 
     def begin(self, slots: Iterable[int]) -> None:
@@ -356,16 +362,14 @@ class Counters:
     def over(self, ended: Array) -> None:
         """Take note of which slots' episodes are over now, other than by a step of all."""
         self.settle()
-        self._ended = ended
+        self._rows[0][:] = ended
 
     def settle(self) -> Array:
         """Count what was put off; return how many episodes began in each slot meanwhile."""
-        if not self._flags:
+        kept, self._kept = self._kept, 0
+        if not kept:
             return np.zeros(self._count, np.int64)
-        both: Array = np.frombuffer(b"".join(self._flags), np.bool_).reshape(-1, 2, self._count)
-        flags: Array = both[:, 0] | both[:, 1]
-        self._flags.clear()
-        before = np.concatenate([self._ended[None], flags[:-1]])
+        before, flags = self._over[:kept], self._over[1 : kept + 1]
         self._counts.episodes += int(np.count_nonzero(flags))
         self._counts.steps += flags.size
         began: Array
@@ -378,7 +382,7 @@ class Counters:
             case _:
                 began = np.zeros(self._count, np.int64)
         self._episodes += began
-        self._ended = flags[-1]
+        self._rows[0][:] = flags[-1]
         return began
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-import weakref
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -13,15 +12,15 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
 from stretto import trace
-from stretto.actions import ActionGate
-from stretto.envs.arrays import copiers
 from stretto.envs.calls import WorldCalls
-from stretto.envs.engine import Engine
 from stretto.envs.infos import by_slot
 from stretto.envs.messages import Built
 from stretto.envs.slots import Options
 from stretto.errors import UsageError
 from stretto.spaces import Array
+
+if TYPE_CHECKING:
+    from stretto.envs.engine import Engine
 
 
 class StepResult(NamedTuple):
@@ -57,20 +56,12 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
     """
 
     def __init__(self, engine: Engine, built: Built, mode: AutoresetMode, *, copy: bool, choice: str) -> None:
-        self._engine = engine
-        self._copy = copy
-        self.choice = choice
-        self.num_envs = engine.count
+        super().__init__(engine, built, mode, copy=copy, choice=choice)
         self.spec = built.spec
-        self.metadata = {**built.metadata, "autoreset_mode": mode}
-        self.render_mode = built.render_mode
         self.single_observation_space = built.observation_space
         self.single_action_space = built.action_space
         self.observation_space = built.observation_batch or batch_space(built.observation_space, self.num_envs)
         self.action_space = batch_space(built.action_space, self.num_envs)
-        self._gate = ActionGate(engine.state.actions)
-        self._copiers = copiers(engine.state.buffers.observations[0])
-        self._finalizer = weakref.finalize(self, engine.close)
 
     # ---- Gymnasium's API ----
 
@@ -104,7 +95,11 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
             alone.refuse()
         try:
             engine.check_steppable()
-            result = self._result(engine.step(self._gate.admit(actions, engine.everyone)))
+            admitted = self._gate.admit(actions, engine.everyone)
+            if engine.hands_over:
+                result = tuple.__new__(StepResult, engine.step_here(admitted))
+            else:
+                result = self._result(engine.step(admitted))
         finally:
             alone.release()
         if tracing is not None:
@@ -135,13 +130,6 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Wait for the step that `step_async` has begun, and return the batch."""
         with self._engine.alone:
             return self._result(self._engine.end_step())
-
-    def _observations(self) -> Any:
-        state = self._engine.state
-        arrays = state.buffers.observations[state.buffer]
-        if self._copy:
-            arrays = [copier.copy(array) for copier, array in zip(self._copiers, arrays, strict=True)]
-        return state.observations.batch(arrays, state.objects)
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the workers and give back their memory."""

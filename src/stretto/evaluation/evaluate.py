@@ -13,7 +13,6 @@ from typing import Any
 
 from stretto.budget import CpuBudget, default_budget
 from stretto.core import SIMULTANEOUS
-from stretto.envs.tasks import Tasks, describe_tasks
 from stretto.errors import FewerWorkers, RunsHere, UsageError, user_stacklevel
 from stretto.evaluation.journal import Journal
 from stretto.evaluation.plan import HANG_SECONDS, Facts, Plan, PlaySettings, Task, entries_of
@@ -24,8 +23,9 @@ from stretto.evaluation.records import EpisodeRecord
 from stretto.evaluation.report.report import Report
 from stretto.evaluation.statistics.scales import references_of
 from stretto.evaluation.statistics.summary import Failed
-from stretto.identity import plain_settings
+from stretto.identity.record import plain_settings
 from stretto.missions.resolve import find_missions
+from stretto.missions.tasks import Tasks, describe_tasks
 from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, find_policies
 from stretto.policies.torch_settings import check_device, torch_as_before
 from stretto.rollout import TimeLimits

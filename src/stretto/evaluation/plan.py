@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from stretto.core import SIMULTANEOUS, TURNS, AgentId
-from stretto.envs.arguments import check_tasks
-from stretto.envs.tasks import Tasks, task_of
 from stretto.errors import UsageError
 from stretto.missions.mission import Mission
-from stretto.policies.actors import PolicyPlan
+from stretto.missions.tasks import Tasks, check_tasks, task_of
+from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.spec import PolicySpec
 from stretto.rollout import EpisodePlan, TimeLimits
 from stretto.seeding import GLOBAL_GENERATORS, SeedTree

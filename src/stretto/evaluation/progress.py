@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from stretto.evaluation.records import EpisodeRecord
-from stretto.evaluation.statistics.summarize import has_result, seconds_taken
 
 Pair = tuple[str, str]
 """A mission and a label."""
@@ -89,13 +88,13 @@ class Progress:
             return
         pair.done += 1
         pair.steps += record.steps
-        if has_result(record):
+        if record.has_result:
             pair.rewards.append(record.reward)
             pair.longest = max(pair.longest, record.steps)
         else:
             pair.failed += 1
         if now:
-            pair.costs.append(seconds_taken(record))
+            pair.costs.append(record.seconds)
 
     @property
     def seconds(self) -> float:

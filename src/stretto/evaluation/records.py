@@ -18,6 +18,9 @@ from stretto.plain_records import record_from
 RecordKey = tuple[str, str, int]
 """What identifies an episode within a plan: its mission, its label and its number."""
 
+LARGEST = 1e150
+"""Numbers beyond this are no results: their sums and differences need not be finite."""
+
 _NO_JSON = (json.JSONDecodeError, UnicodeDecodeError, RecursionError)
 _LOST = {error.__name__ for error in (PolicyLost, WorkerDied, WorldHung)}
 
@@ -26,7 +29,8 @@ _LOST = {error.__name__ for error in (PolicyLost, WorkerDied, WorldHung)}
 class EpisodeFailure:
     """Why an episode has no result: what was raised, or that somebody died or hung, and where.
 
-    `reproduce` is a command line that plays the episode again.
+    `step` is the number of the step in which that happened, from 1 on; None before the first one, as in a reset. `reproduce`
+    is a command line that plays the episode again.
     """
 
     kind: str
@@ -76,6 +80,17 @@ class EpisodeRecord:
     def reward(self) -> float:
         """The mean reward of an agent."""
         return sum(self.rewards.values()) / len(self.rewards) if self.rewards else 0.0
+
+    @property
+    def has_result(self) -> bool:
+        """Whether it ended well, with a reward that can be compared."""
+        return self.failure is None and abs(float(self.reward)) <= LARGEST
+
+    @property
+    def seconds(self) -> float:
+        """How long it took by the clock, 0 if nobody knows."""
+        seconds = float(self.timing.get("seconds") or 0.0)
+        return seconds if 0.0 < seconds <= LARGEST else 0.0
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values, for a line of `episodes.jsonl`: None for numbers that are not finite, as JSON has none."""

@@ -18,7 +18,7 @@ from stretto.evaluation.records import EpisodeRecord, read_records
 from stretto.evaluation.report.report import EPISODES, SUMMARY, Report
 from stretto.evaluation.statistics.scales import references_of
 from stretto.evaluation.statistics.summary import Failed
-from stretto.identity import Record, differences
+from stretto.identity.record import Record, differences
 from stretto.run_folder import IDENTITY, TIMING, changes_told, invoked_now, locked, read_plan
 
 _SAME = {"seed": 0, "steps": None, "turns": SIMULTANEOUS, "action_timeout_ms": None, "overage_ms": 0.0}

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from stretto.core import SIMULTANEOUS
-from stretto.envs.tasks import Tasks
 from stretto.evaluation.plan import Plan, PlaySettings, entries_of
 from stretto.evaluation.playing.scheduler import Scheduler
 from stretto.evaluation.report.wording import counted
 from stretto.missions.resolve import find_missions
+from stretto.missions.tasks import Tasks
 from stretto.policies.spec import find_policies
 from stretto.workers.backends import PROCESS, SERIAL
 
@@ -123,19 +123,19 @@ def _parting(one: Scheduler, other: Scheduler) -> str | None:
         a, b = (dataclasses.replace(run.records[key], timing={}) for run in (one, other))
         steps = list(zip(one.digests[key], other.digests[key], strict=False))
         where = f"{a.mission}, {a.label}, episode {a.episode}"
-        for step, (ours, theirs) in enumerate(steps):
+        for done, (ours, theirs) in enumerate(steps):
+            seen = f"{where}, step {done}" if done else f"{where}, reset"
             if list(ours) != list(theirs):
-                return f"{where}, step {step}: other agents act: the world is not reproducible"
+                return f"{seen}: other agents act: the world is not reproducible"
             for agent in ours:
                 if ours[agent][0] != theirs[agent][0]:
-                    whose = "resets" if step == 0 else "steps"
-                    return f"{where}, step {step}: agent {agent} sees something else: the world {whose} differently"
+                    whose = "steps" if done else "resets"
+                    return f"{seen}: agent {agent} sees something else: the world {whose} differently"
+                now = f"{where}, step {done + 1}: agent {agent}"
                 if ours[agent][1] != theirs[agent][1]:
-                    return f"{where}, step {step}: agent {agent} saw the same and acts differently: its policy does"
+                    return f"{now} saw the same and acts differently: its policy does"
                 if repr(ours[agent][2]) != repr(theirs[agent][2]):  # by its digits: NaN differs from itself
-                    return (
-                        f"{where}, step {step}: agent {agent} did the same and is rewarded differently: the world does"
-                    )
+                    return f"{now} did the same and is rewarded differently: the world does"
         if a != b:
             names = [f.name for f in dataclasses.fields(a) if getattr(a, f.name) != getattr(b, f.name)]
             return f"{where}: the same steps, and other {' and '.join(names)}"

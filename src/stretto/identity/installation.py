@@ -7,7 +7,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from stretto.identity.source import digest_of_path, is_users
+from stretto.identity.owners import is_installed
+from stretto.identity.source import digest_of_path
 
 PACKAGES = ("stretto", "numpy", "gymnasium", "torch")
 """Packages whose version is part of every record, if they are installed; none is imported for it."""
@@ -25,7 +26,7 @@ def installation() -> dict[str, str]:
             found[package] = version(package)
         except PackageNotFoundError:
             continue
-    if is_users(__file__):
+    if not is_installed(Path(__file__)):
         found["stretto source"] = digest_of_path(Path(__file__).parents[1])
     return found
 

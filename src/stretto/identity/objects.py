@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from stretto.identity.source import DIGEST_CHARACTERS, Sources, find_module, is_users
+from stretto.identity.owners import is_users
+from stretto.identity.source import DIGEST_CHARACTERS, Sources, find_module
 
 MOST_VALUES = 100_000
 """How many values are looked at; what holds more is not covered."""
@@ -106,7 +107,9 @@ class ObjectDigest:
         self._add_all("parts", [function.__code__, function.__defaults__, function.__kwdefaults__, cells])
         if self._has_no_file(function.__module__):
             found = function.__globals__
-            self._add_all("globals", [(name, found[name]) for name in _names_used(function.__code__) if name in found])
+            self._add_all(
+                "globals", [(name, found[name]) for name in sorted(names_used(function.__code__)) if name in found]
+            )
 
     def _add_code(self, code: CodeType) -> None:
         self._tell("code", code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
@@ -188,10 +191,9 @@ def _contents(cell: Any) -> list[Any]:
         return []
 
 
-def _names_used(code: CodeType) -> list[str]:
-    """Return the names that a function and those inside it may read from their module."""
-    inner = [one for one in code.co_consts if isinstance(one, CodeType)]
-    return sorted({*code.co_names, *(name for one in inner for name in _names_used(one))})
+def names_used(code: CodeType) -> set[str]:
+    """Return the names of globals and attributes that a function, or one that is defined in it, may read."""
+    return set(code.co_names).union(*(names_used(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
 
 
 def _slots(kind: type) -> list[str]:

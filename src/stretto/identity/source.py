@@ -13,18 +13,17 @@ import importlib.machinery
 import importlib.metadata
 import os
 import sys
-import sysconfig
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+from stretto.identity.owners import is_users
 
 DIGEST_CHARACTERS = 16
 """How much of a SHA-256 is kept: enough that no two files of a project share it by chance."""
 
 MOST_FILES = 1000
 """How many files of a folder are read; a larger one is hardly weights."""
-
-_PACKAGES = {"site-packages", "dist-packages"}
 
 
 def digest_of(content: bytes) -> str:
@@ -45,19 +44,6 @@ def digest_of_path(path: Path) -> str:
             return f"not read: more than {MOST_FILES} files"
     texts = [f"{one.relative_to(path)} {digest_of_path(one)}" for one in sorted(found) if one.is_file()]
     return digest_of("\n".join(texts).encode())
-
-
-@cache
-def _standard_library() -> tuple[str, ...]:
-    return tuple({str(Path(sysconfig.get_path(name)).resolve()) + os.sep for name in ("stdlib", "platstdlib")})
-
-
-def is_users(file: str | None) -> bool:
-    """Whether a file is code that somebody may edit: neither of an installed package nor of the standard library."""
-    if file is None:
-        return False
-    path = Path(file).resolve()
-    return not _PACKAGES.intersection(path.parts) and not str(path).startswith(_standard_library())
 
 
 @cache
@@ -121,7 +107,7 @@ class Sources:
         spec = None if top in self.packages else find_module(name, beside)
         if spec is None or spec.origin is None or not spec.has_location:  # not there, a namespace, or built in
             return
-        if top == "stretto" or not is_users(spec.origin):
+        if not is_users(spec.origin):
             self.packages[top] = version_of(top) or "unknown"
         else:
             package = parent if spec.submodule_search_locations is None else name

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import gymnasium
@@ -20,8 +21,9 @@ from stretto.interop.last_rewards import last_reward_of, public
 from stretto.interop.meta import parallel_env as environments_of
 from stretto.interop.meta import with_unit_actions
 from stretto.interop.parallel_env import ParallelEnv, clipped
-from stretto.policies.actors import PolicyPlan
+from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.spec import PolicySpec
+from stretto.policies.states import map_state
 from stretto.seeding import GLOBAL_GENERATORS, SeedTree
 from stretto.spaces import Array
 
@@ -44,7 +46,8 @@ class ParallelCollection:
     - `agent` and `agent_arch`. Markov agents, and those that are Markov only while they act, have `act(obs,
       deterministic)`, which returns a tuple with the action first. Memory agents have `get_initial_info()` and
       `act(prev_internal_state, prev_action, reward, obs, deterministic)`, which returns such a tuple and the new state.
-      Arguments are tensors if the agent is a torch module, else arrays, with an axis of one row.
+      Arguments are tensors if the agent is a torch module, else arrays, with an axis of one row; what worlds show in a
+      Dict is a dict of these, also in `policy_storage`.
     - `policy_storage`: `add_sample` is called for every step of a Markov agent, `add_episode` for every trial of another.
     - `seed`, `train_env`, `train_tasks` (empty: worlds draw their own), and the counts `_n_env_steps_total` and
       `_n_rollouts_total`.
@@ -151,12 +154,16 @@ class _ActsByMemory(_Acts):
 
 
 def _row_for(agent: Any) -> Callable[[Any], Any]:
-    """Return what makes a row for an agent of an array: of a tensor's type, on its device, if it is a torch module."""
+    """Return what makes rows for an agent of all arrays it is given: tensors, on its device, if it is a torch module."""
     torch = sys.modules.get("torch")
+
+    def row(array: Any) -> Any:
+        return np.asarray(array, np.float32)[None]
+
     if torch is None or not isinstance(agent, torch.nn.Module):
-        return lambda array: np.asarray(array, np.float32)[None]
+        return partial(map_state, row)
     device = next((one.device for one in agent.parameters()), "cpu")
-    return lambda array: torch.as_tensor(np.asarray(array, np.float32)[None], device=device)
+    return partial(map_state, lambda array: torch.as_tensor(row(array), device=device))
 
 
 def _without_gradients(function: Callable[..., Any], *args: Any) -> Any:
@@ -176,7 +183,8 @@ def _store(storage: Any, rollout: Rollout, arch: AGENT_ARCHS, space: spaces.Spac
     An end within the trial is no end of it, and one by a limit of steps is none at all: neither is `terminal`.
     """
     seen = public(rollout.observations)
-    following = np.concatenate([seen[1:], public(rollout.last_observations)[-1:]])
+    last = public(rollout.last_observations)
+    following = map_state(lambda rows, ends: np.concatenate([rows[1:], ends[-1:]]), seen, last)
     terminals = np.zeros((len(rollout), 1))
     terminals[-1] = rollout.terminated[-1]
     actions: Array = rollout.actions.reshape(len(rollout), -1)
@@ -189,10 +197,11 @@ def _store(storage: Any, rollout: Rollout, arch: AGENT_ARCHS, space: spaces.Spac
         )
         return
     for step in range(len(rollout)):
+        now: Callable[[Any], Any] = partial(map_state, itemgetter(step))
         storage.add_sample(
-            observation=seen[step],
+            observation=now(seen),
             action=actions[step],
             reward=rewards[step],
             terminal=terminals[step],
-            next_observation=following[step],
+            next_observation=now(following),
         )

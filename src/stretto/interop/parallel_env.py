@@ -21,7 +21,7 @@ from stretto.envs.vector import VectorEnv
 from stretto.errors import StrettoWarning, UsageError, user_stacklevel
 from stretto.interop.env_attributes import attribute_names, read_attribute
 from stretto.interop.last_rewards import public, without_reward
-from stretto.policies.actors import PolicyPlan
+from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.strategies import make_runner
 from stretto.registry import near
 from stretto.seeding import SeedTree

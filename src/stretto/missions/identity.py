@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stretto.identity import Record, identify
+from stretto.identity.record import Record, identify
 from stretto.missions.makers import FactoryMaker, Maker, Reference, SpecMaker, WrappedMaker
 from stretto.missions.mission import Mission
 

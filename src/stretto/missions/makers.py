@@ -9,8 +9,9 @@ from functools import partial
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.envs.registration import EnvSpec, VectorizeMode, load_env_creator
 
+from stretto.errors import UsageError
 from stretto.importing import check_parameters, imported, parameters_of
 from stretto.missions.registered_ids import PickledSpecs, call_with_ids, registered_here
 
@@ -101,6 +102,45 @@ class WrappedMaker:
         for wrap in self.wrappers:
             env = wrap(env)
         return env
+
+
+@dataclass(frozen=True, slots=True)
+class VectorMaker:
+    """Makes the vectorized form of a registered environment, or calls a function `(num_envs=..., **kwargs)`."""
+
+    source: EnvSpec | Callable[..., Any]
+    kwargs: dict[str, Any]
+    wrappers: Sequence[Callable[[Any], Any]] = ()
+
+    def __call__(self, count: int) -> Any:
+        if isinstance(self.source, EnvSpec):
+            mode = VectorizeMode.VECTOR_ENTRY_POINT
+            env: Any = gymnasium.make_vec(copy.deepcopy(self.source), count, vectorization_mode=mode, **self.kwargs)
+        else:
+            env = self.source(num_envs=count, **self.kwargs)
+        for wrap in self.wrappers:
+            env = wrap(env)
+        if not isinstance(env, gymnasium.vector.VectorEnv):
+            raise UsageError(f"with vectorized=True a factory must return a gymnasium.vector.VectorEnv, got {env!r}")
+        if env.num_envs != count:
+            raise UsageError(
+                f"a vectorized environment must have the {count} worlds it was asked for, got {env.num_envs}"
+            )
+        return env
+
+
+def with_render_mode(env_kwargs: Mapping[str, Any] | None, render_mode: str | None) -> dict[str, Any]:
+    """Return what environments are made with."""
+    if env_kwargs is not None and not isinstance(env_kwargs, Mapping):
+        raise UsageError(f"env_kwargs must be a mapping from names to values, got {env_kwargs!r}")
+    kwargs = dict(env_kwargs or {})
+    if render_mode is None:
+        return kwargs
+    if kwargs.setdefault("render_mode", render_mode) != render_mode:
+        raise UsageError(
+            f"a render mode must be given once, got render_mode={render_mode!r} and {kwargs['render_mode']!r} in env_kwargs"
+        )
+    return kwargs
 
 
 def with_argument(make: Maker, name: str, value: Any) -> Maker | None:

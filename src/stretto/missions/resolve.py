@@ -18,7 +18,8 @@ from stretto.adapters.gymnasium import spec_of
 from stretto.adapters.wrapped import limit_steps
 from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
-from stretto.identity import canonical_name, find_module
+from stretto.identity.names import canonical_name
+from stretto.identity.source import find_module
 from stretto.importing import check_parameters
 from stretto.missions.makers import FactoryMaker, Maker, Reference, SpecMaker, Wrap, WrappedMaker
 from stretto.missions.mission import Mission, Source
@@ -64,16 +65,18 @@ def find_missions(
     return list(found.values())
 
 
-def makers(
+def makers(  # noqa: PLR0913, PLR0917  all that says which worlds there are
     source: Any,
     count: int,
     env_kwargs: Mapping[str, Any] | None = None,
     wrappers: Sequence[Wrap] = (),
     variants: Sequence[str] = (),
     turns: str = SIMULTANEOUS,
+    cogs: int | None = None,
+    map_seed: int | None = None,
 ) -> list[Maker]:
     """Return what makes the world of each of `count` slots: one mission for all of them, or a list with one for each."""
-    asked = _asked(env_kwargs, variants)
+    asked = _asked(env_kwargs, variants, cogs, map_seed)
     several = isinstance(source, (list, tuple))
     if several and len(source) != count:
         raise UsageError(f"a list of worlds must have one for each environment, got {len(source)} for num_envs={count}")
@@ -280,7 +283,7 @@ def _from_yaml(asked: Source, path: Path, wanted: str) -> list[Mission]:
 
     def of(entry: Mapping[str, Any]) -> list[Mission]:
         target = str(entry["mission"])
-        imports = ":" in target and target.partition(":")[0] not in ("gym", "pz")
+        imports = _imports(target)
         if imports and not asked.allow_import:
             raise UsageError(f"{path} names code of its own, {target!r}; pass --allow-import if you trust it")
         allowed = replace(asked, allow_import=imports and asked.allow_import)
@@ -294,12 +297,18 @@ def _from_yaml(asked: Source, path: Path, wanted: str) -> list[Mission]:
     open_ones = [
         entry
         for entry, name in zip(entries, named, strict=True)
-        if wanted in (name, _without_folder(name)) or ("name" not in entry and ".py:" not in name)
+        if wanted in (name, _without_folder(name))
+        or ("name" not in entry and ".py:" not in name and (asked.allow_import or not _imports(name)))
     ]
     found = [one for entry in open_ones for one in of(entry) if _without_folder(wanted) == one.name]
     if not found:
         raise _unknown(f"mission in {path}", wanted, named)
     return found
+
+
+def _imports(target: str) -> bool:
+    """Whether a mission's text names a module or a file to import; of Gymnasium's own ids none does."""
+    return ":" in target.removeprefix("gym:")
 
 
 def _without_folder(name: str) -> str:

@@ -1,131 +1,27 @@
-"""Actors: policies of one process, and the agents that follow them. How an action is computed exists here alone."""
+"""Actors: the policies of one process, and the agents that follow them; who is asked together with whom."""
 
 from __future__ import annotations
 
-import copy
-import time
 from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import numpy as np
 
-from stretto.core import (
-    Action,
-    AgentId,
-    BlockAnswer,
-    BlockPolicy,
-    MultiAgentPolicy,
-    Observation,
-    PolicyStep,
-    WorldSpec,
-    own_copy,
-)
+from stretto.core import AgentId, BlockAnswer, BlockPolicy, EpisodeKey, Observation, WorldSpec, own_copy
 from stretto.errors import PolicyFailed, UsageError
-from stretto.policies.batches import Batches, Call, probe_rows
+from stretto.policies.agent_reset import reset_policy
+from stretto.policies.batches import Batches, probe_rows
 from stretto.policies.block_actors import BlockActors
-from stretto.policies.identity import loading_name
-from stretto.policies.loading import FunctionPolicy, load_policy, reset_policy
-from stretto.policies.spec import PolicySpec
+from stretto.policies.loading import FunctionPolicy
+from stretto.policies.players import Player, act_alone, act_by_block, act_together, asked_by_block, policy_failed
+from stretto.policies.policy_plan import PolicyPlan, own_spaces
+from stretto.policies.questions import AgentEpisode, Block, Decision, Question
 from stretto.policies.states import map_state
-from stretto.seeding import PrivateGenerators, SeedTree
+from stretto.seeding import PrivateGenerators
 from stretto.spaces import Array, SpaceLayout, map_space
 
 __calls_user_code__ = True
-
-EpisodeKey = Hashable
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyPlan:
-    """What the plan fixes about one policy: which global generators it draws from, and the rows of its batches.
-
-    `draws` is `None` where that has to be found out. `rows` does not matter where the policy has no `step_batch`; nor do the
-    planned rows of agents where they are `interchangeable`. `seed` is for what it draws while it is loaded, such as
-    weights: it is loaded in several processes, and must be the same in each. `blocks`: its agents are asked by blocks, which
-    one process computes as a whole. In whichever process, it computes with `native_threads`: their number can change the
-    last bits. In the first `measured` steps of an agent it is also measured for how long it computes: to ask for that takes
-    0.3 µs on some machines, 20 on others.
-    """
-
-    spec: PolicySpec
-    draws: frozenset[str] | None = frozenset()
-    rows: int = 0
-    seed: int = 0
-    blocks: bool = False
-    native_threads: int = 1
-    measured: int = 0
-    interchangeable: bool = False
-
-    def load(self, world: WorldSpec) -> MultiAgentPolicy:
-        """Build the policy; it may draw from the spaces in `world`, which therefore must be nobody else's."""
-        tree = SeedTree(self.seed).child("load", loading_name(self.spec))
-        return PrivateGenerators(tree, probation=1 << 62).run_repeatable(load_policy, self.spec, world)
-
-
-@dataclass(frozen=True, slots=True)
-class AgentEpisode:
-    """One agent in one episode: which policy it follows, the root of its random numbers, and its row.
-
-    `row` is the number of its row in the batches of a policy that acts for many at once. It decides last bits, so it must
-    follow from who this is (the number of the episode, and of the agent in it), never from who else is there. Numbers go on
-    and on: the rows of an episode's agents follow each other, and those of the next episode follow them.
-    """
-
-    episode: EpisodeKey
-    agent: AgentId
-    policy: int
-    tree: SeedTree
-    row: int = 0
-
-
-class Question(NamedTuple):
-    """An agent, which follows the policy with this number, has to act."""
-
-    episode: EpisodeKey
-    agent: AgentId
-    policy: int
-    observation: Observation
-
-
-class Block(NamedTuple):
-    """Agents that follow one policy have to act, in several slots at once.
-
-    `observations` is a batch of the agents' space with two leading axes, slots and agents, and is not taken apart for a
-    `BlockPolicy`; `acting` says by slot and agent who acts, and `episodes` in which episode each slot is.
-    """
-
-    policy: int
-    episodes: Sequence[EpisodeKey]
-    agents: Sequence[AgentId]
-    observations: Any
-    acting: Array
-
-
-class Decision(NamedTuple):
-    """What it does, how long choosing that took, for how much of that time it computed, and what it says about it.
-
-    The third is 0 where it is not measured.
-    """
-
-    action: Action
-    seconds: float
-    busy_seconds: float = 0.0
-    says: Mapping[str, Any] | None = None
-
-
-@dataclass(slots=True)
-class _Player:
-    """An agent in an episode; `step` is its policy's, and `measured` how many more of its steps are measured."""
-
-    who: AgentEpisode
-    agent: AgentId
-    row: int
-    policy: Any
-    step: Callable[[Observation], Action]
-    guard: PrivateGenerators | None
-    measured: int
 
 
 class _Loaded:
@@ -156,7 +52,7 @@ class Actors:
 
     def __init__(self, plans: Sequence[PolicyPlan], world: WorldSpec) -> None:
         self._loaded = [_Loaded(plan, world) for plan in plans]
-        self._players: dict[tuple[EpisodeKey, AgentId], _Player] = {}
+        self._players: dict[tuple[EpisodeKey, AgentId], Player] = {}
         self._agents_of: dict[EpisodeKey, set[AgentId]] = {}
         self._one_by_one = not any(loaded.batches or loaded.block for loaded in self._loaded)
         self._begun: set[tuple[EpisodeKey, int]] = set()  # episodes that policies were told of
@@ -193,8 +89,8 @@ class Actors:
             self._tell_of_episode(loaded.policy, who)
             if loaded.block is not None:
                 loaded.block.begin(who.episode, who.agent, who.row, who.tree)
-                self._players[who.episode, who.agent] = _Player(
-                    who, who.agent, who.row, loaded.policy, _asked_by_block, None, 0
+                self._players[who.episode, who.agent] = Player(
+                    who, who.agent, who.row, loaded.policy, asked_by_block, None, 0
                 )
                 continue
             guard, draws = None, loaded.plan.draws
@@ -212,23 +108,26 @@ class Actors:
         try:
             begin_episode(who.episode)
         except (Exception, SystemExit) as error:
-            raise _failed(who, error) from error
+            raise policy_failed(who, error) from error
 
-    def _player(self, loaded: _Loaded, who: AgentEpisode, guard: PrivateGenerators | None) -> _Player:
+    def _player(self, loaded: _Loaded, who: AgentEpisode, guard: PrivateGenerators | None) -> Player:
         def make() -> Any:
             if isinstance(loaded.policy, FunctionPolicy):  # two generators that nobody draws from would take 20 µs
                 return loaded.policy.agent_policy(who.agent)
             # Policies like to sample their actions from the space: these numbers too are the agent's own.
-            loaded.world.action_spaces[who.agent].seed(who.tree.child("space").seed())
+            space = loaded.world.action_spaces[who.agent]
+            space.seed(who.tree.child("space").seed())
+            if loaded.batches is not None:
+                loaded.batches.spaces.watch(space)
             policy = loaded.policy.agent_policy(who.agent)
             reset_policy(policy, who.tree.generator())
             return policy
 
         try:
             policy = make() if guard is None else guard.run_repeatable(make)
-            return _Player(who, who.agent, who.row, policy, policy.step, guard, loaded.plan.measured)
+            return Player(who, who.agent, who.row, policy, policy.step, guard, loaded.plan.measured)
         except (Exception, SystemExit) as error:
-            raise _failed(who, error) from error
+            raise policy_failed(who, error) from error
 
     def end(self, episode: EpisodeKey) -> None:
         """Forget an episode."""
@@ -269,20 +168,20 @@ class Actors:
         """Return what each agent does, asked in this order. Those that follow a policy with `step_batch` are together."""
         players = [self._players[question[:2]] for question in questions]
         if self._one_by_one:
-            return [_act(player, question[3]) for player, question in zip(players, questions, strict=True)]
+            return [act_alone(player, question[3]) for player, question in zip(players, questions, strict=True)]
         decisions: dict[int, Decision] = {}
         for group in self.groups(questions):
             loaded = self._loaded[questions[group[0]].policy]
             if loaded.block is not None:
-                answers = _act_by_block(loaded.block, [players[i] for i in group], [questions[i] for i in group])
+                answers = act_by_block(loaded.block, [players[i] for i in group], [questions[i] for i in group])
                 decisions.update(zip(group, answers, strict=True))
                 continue
             if loaded.batches is None:
-                decisions[group[0]] = _act(players[group[0]], questions[group[0]].observation)
+                decisions[group[0]] = act_alone(players[group[0]], questions[group[0]].observation)
                 continue
             asked, seen = [players[i] for i in group], [questions[i].observation for i in group]
             for call in loaded.batches.calls(asked):
-                answers = _act_together(loaded, call, asked, seen)
+                answers = act_together(loaded.policy, loaded.batches, call, asked, seen)
                 if len(answers) == len(questions):  # all of them, and in their order
                     return answers
                 decisions.update(zip([group[k] for k in call.places.values()], answers, strict=True))
@@ -294,7 +193,7 @@ class Actors:
         """Return what chooses for one agent of an episode, with nothing around it, and what says who failed if it raises."""
         player = self._players[episode, agent]
         step = player.step if player.guard is None else partial(player.guard.run, player.step)
-        return step, partial(_failed, player.who)
+        return step, partial(policy_failed, player.who)
 
     def act_block(self, block: Block) -> BlockAnswer:
         """Return what the agents of a block do: batches with the same leading axes. Whoever does not act has zeros."""
@@ -305,7 +204,7 @@ class Actors:
             return loaded.block.act(block.episodes, block.agents, block.observations, block.acting)
         except (Exception, SystemExit) as error:
             s, j = np.argwhere(block.acting)[0]
-            raise _failed(self._players[block.episodes[s], block.agents[j]].who, error, together=True) from error
+            raise policy_failed(self._players[block.episodes[s], block.agents[j]].who, error, together=True) from error
 
     def _act_rows(self, loaded: _Loaded, block: Block) -> BlockAnswer:
         """Take a block apart for a policy that does not take it as it is."""
@@ -348,84 +247,3 @@ def _said(whom: Sequence[tuple[int, int]], decisions: Sequence[Decision], size: 
 
     said: dict[str, Any] = map_state(column, *(dict(decision.says or {}) for decision in decisions))
     return said
-
-
-def _act(player: _Player, observation: Observation) -> Decision:
-    """Let one agent choose."""
-    try:
-        if player.guard is None and not player.measured:  # the common case, with nothing around it
-            began = time.perf_counter()
-            action = player.step(observation)
-            seconds = time.perf_counter() - began
-            if type(action) is PolicyStep:
-                return Decision(own_copy(action.action), seconds, says=own_copy(dict(action.says)))
-            return Decision(own_copy(action), seconds)  # its next may be the same array
-        return (
-            _measure(player, observation) if player.guard is None else player.guard.run(_measure, player, observation)
-        )
-    except (Exception, SystemExit) as error:
-        raise _failed(player.who, error) from error
-
-
-def _measure(player: _Player, observation: Observation) -> Decision:
-    """Let one agent choose, and measure it: within, as waiting for one's turn with the global generators is no computing."""
-    player.measured = max(0, player.measured - 1)
-    began, busy = time.perf_counter(), time.thread_time() if player.measured else 0.0
-    action = player.step(observation)
-    seconds, computed = time.perf_counter() - began, time.thread_time() - busy if player.measured else 0.0
-    action, says = action if isinstance(action, PolicyStep) else (action, None)
-    return Decision(own_copy(action), seconds, computed, None if says is None else own_copy(dict(says)))
-
-
-def _act_together(
-    loaded: _Loaded, call: Call, players: Sequence[_Player], observations: Sequence[Observation]
-) -> list[Decision]:
-    """Ask a policy for a whole batch; return what those do who have a place in the call."""
-    batches, step_batch = cast(Batches, loaded.batches), cast(Any, loaded.policy).step_batch
-    first = players[next(iter(call.places.values()))]
-
-    def step() -> list[Decision]:
-        policies, seen = batches.fill(call, players, observations)
-        began = time.perf_counter()
-        actions = list(step_batch(policies, seen))
-        if len(actions) != len(policies):
-            raise ValueError(f"step_batch must return an action for each of {len(policies)} agents, got {len(actions)}")
-        seconds = (time.perf_counter() - began) / len(call.places)
-        return [Decision(own_copy(actions[place]), seconds) for place in call.places]
-
-    try:
-        return step() if first.guard is None else first.guard.run(step)
-    except (Exception, SystemExit) as error:
-        raise _failed(first.who, error, together=len(call.places) > 1) from error
-
-
-def _act_by_block(block: BlockActors, players: Sequence[_Player], questions: Sequence[Question]) -> list[Decision]:
-    """Ask a policy that takes blocks for agents who are asked one by one."""
-    began = time.perf_counter()
-    try:
-        actions = block.answer([(one.episode, one.agent, one.observation) for one in questions])
-    except (Exception, SystemExit) as error:
-        raise _failed(players[0].who, error, together=len(players) > 1) from error
-    seconds = (time.perf_counter() - began) / len(players)
-    return [Decision(own_copy(action), seconds) for action in actions]
-
-
-def _asked_by_block(_: Observation) -> Action:
-    raise AssertionError("agents of a policy that takes blocks are asked together")
-
-
-def own_spaces(world: WorldSpec) -> WorldSpec:
-    """Return a world's description whose spaces, with their generators, belong to whoever gets it, one for each agent."""
-    return replace(
-        world,
-        observation_spaces={agent: copy.deepcopy(space) for agent, space in world.observation_spaces.items()},
-        action_spaces={agent: copy.deepcopy(space) for agent, space in world.action_spaces.items()},
-    )
-
-
-def _failed(who: AgentEpisode, error: BaseException, *, together: bool = False) -> PolicyFailed:
-    """Say whose policy raised. One that calls sys.exit() has failed, too, and must not end the program."""
-    error.add_note(f"in the policy of agent {who.agent}")
-    failed = PolicyFailed(f"the policy of agent {who.agent} raised {error!r}", who.policy, who.agent)
-    failed.together = together
-    return failed

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from stretto.core import BlockAnswer, WorldSpec
+from stretto.core import BlockAnswer, EpisodeKey, WorldSpec
 from stretto.measure import LockWatch, duration
-from stretto.policies.actors import AgentEpisode, Block, Decision, EpisodeKey, PolicyPlan, Question
-from stretto.policies.processes import ActorsFactory
-from stretto.policies.runners import Runner, Weights
+from stretto.policies.policy_plan import PolicyPlan
+from stretto.policies.questions import AgentEpisode, Block, Decision, Question, Runner, Weights
 from stretto.workers.mail import dump, unsendable
 
 PROCESSES_SECONDS = 100e-6
@@ -66,7 +65,7 @@ class Adaptive:
         self._free = [i for i, name in enumerate(strategies) if name == "adaptive"]
         self._chosen = ["batched" if i in self._free else name for i, name in enumerate(strategies)]
         self._runner = make(self._chosen)
-        self._seen = {i: Seen(stuck=unsendable(ActorsFactory([plans[i]], world))) for i in self._free}
+        self._seen = {i: Seen(stuck=unsendable((plans[i], world))) for i in self._free}
         self._under_way: set[EpisodeKey] = set()
         self._questions: Sequence[Question] = ()
         self._published: tuple[int, Weights] | None = None

@@ -11,7 +11,8 @@ import numpy as np
 from gymnasium import spaces
 
 from stretto.core import AgentId, Observation, WorldSpec, own_copy
-from stretto.policies.loading import reset_policy
+from stretto.policies.agent_reset import reset_policy
+from stretto.policies.space_watch import SpaceWatch
 from stretto.seeding import PrivateGenerators, SeedTree
 from stretto.spaces import leaves, same_space
 
@@ -61,6 +62,7 @@ class Batches:
             kind: _samples(world.observation_spaces[agent], 1)[0] if several else None
             for agent, kind in self._kinds.items()
         }
+        self.spaces = SpaceWatch()
         self._generators = [SeedTree(0).child("extra", place).generator() for place in range(rows)]
 
     def calls(self, asked: Sequence[Asked]) -> list[Call]:

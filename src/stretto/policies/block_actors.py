@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from stretto.core import Action, AgentId, AgentKind, BlockAnswer, BlockPolicy, Observation, WorldSpec, kinds_of
+from stretto.core import (
+    Action,
+    AgentId,
+    AgentKind,
+    BlockAnswer,
+    BlockPolicy,
+    EpisodeKey,
+    Observation,
+    WorldSpec,
+    kinds_of,
+)
 from stretto.policies.states import map_state
 from stretto.seeding import SeedTree
 from stretto.seeding.choices import Choices, stream_key
 from stretto.spaces import Array, SpaceLayout, map_space, row_of
-
-EpisodeKey = Hashable
 
 
 class BlockActors:
@@ -22,7 +30,10 @@ class BlockActors:
     def __init__(self, policy: BlockPolicy, world: WorldSpec, rows: int, *, interchangeable: bool) -> None:
         self._agents = {agent: j for j, agent in enumerate(world.agents)}
         episodes = max(1, rows // len(world.agents))
-        kinds = [_KindActor(policy, kind, episodes, interchangeable=interchangeable) for kind in kinds_of(world)]
+        kinds = [
+            _KindActor(policy.of_kind(kind.agents), kind, episodes, interchangeable=interchangeable)
+            for kind in kinds_of(world)
+        ]
         self._kinds = {agent: actor for actor in kinds for agent in actor.kind.agents}
 
     def begin(self, episode: EpisodeKey, agent: AgentId, row: int, tree: SeedTree) -> None:
@@ -33,6 +44,15 @@ class BlockActors:
         """Forget an episode."""
         for actor in set(self._kinds.values()):
             actor.end(episode)
+
+    def memory(self, episodes: Sequence[EpisodeKey]) -> list[list[Array]]:
+        """Return what agents remember of episodes, kind by kind: arrays with two leading axes, episodes and agents."""
+        return [actor.memory(episodes) for actor in dict.fromkeys(self._kinds.values())]
+
+    def remember(self, episodes: Sequence[EpisodeKey], memory: Sequence[Sequence[Array]]) -> None:
+        """Let agents that have begun these episodes remember what `memory` has returned."""
+        for actor, arrays in zip(dict.fromkeys(self._kinds.values()), memory, strict=True):
+            actor.remember(episodes, arrays)
 
     def act(
         self, episodes: Sequence[EpisodeKey], agents: Sequence[AgentId], observations: Any, acting: Array
@@ -93,6 +113,21 @@ class _KindActor:
         if lane is not None:
             self._free.append(lane)
 
+    def _remembered(self) -> list[Array]:
+        """Return how many steps agents have done, and the arrays of their states, by lane."""
+        arrays = [self._steps]
+        map_state(arrays.append, self._states)
+        return arrays
+
+    def memory(self, episodes: Sequence[EpisodeKey]) -> list[Array]:
+        lanes = [self._lanes[episode] for episode in episodes]
+        return [array[lanes] for array in self._remembered()]
+
+    def remember(self, episodes: Sequence[EpisodeKey], memory: Sequence[Array]) -> None:
+        lanes = [self._lanes[episode] for episode in episodes]
+        for array, saved in zip(self._remembered(), memory, strict=True):
+            array[lanes] = saved
+
     def answer(self, questions: Sequence[tuple[EpisodeKey, AgentId, Observation]]) -> list[Action]:
         episodes = list(dict.fromkeys(episode for episode, _, _ in questions))
         places = [(episodes.index(episode), self._columns[agent]) for episode, agent, _ in questions]
@@ -132,6 +167,10 @@ class _KindActor:
                 (np.arange(first, min(count, first + rows)), np.arange(min(rows, count - first))) for first in firsts
             ]
         wanted = self._numbers[lanes] % rows
+        taken = np.zeros(rows, np.bool_)
+        taken[wanted] = True
+        if np.count_nonzero(taken) == count:
+            return [(np.arange(count), wanted)]
         order = np.argsort(wanted, kind="stable")
         ranked = wanted[order]
         firsts_of_rows = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]])

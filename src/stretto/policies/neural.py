@@ -11,10 +11,10 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from stretto.budget import NativeThreads
-from stretto.checkpoint import read_safetensors
 from stretto.core import Action, AgentId, AgentPolicy, MultiAgentPolicy, Observation, WorldSpec
 from stretto.errors import InvalidSpace, UsageError
 from stretto.policies.torch_settings import check_device, torch_installed
+from stretto.safetensors import read_safetensors
 from stretto.seeding import SeedTree
 from stretto.spaces import leaves, map_space
 

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from stretto.budget import NativeThreads
-from stretto.core import AgentId, BlockAnswer, WorldSpec
+from stretto.core import AgentId, BlockAnswer, EpisodeKey, WorldSpec
 from stretto.errors import PolicyError, PolicyFailed, PolicyLost
-from stretto.policies.actors import Actors, AgentEpisode, Block, Decision, EpisodeKey, PolicyPlan, Question
-from stretto.policies.runners import Weights
+from stretto.policies.actors import Actors
+from stretto.policies.policy_plan import PolicyPlan
+from stretto.policies.questions import AgentEpisode, Block, Decision, Question, Weights
 from stretto.seeding import GlobalDraws
 from stretto.spaces import leaves
 from stretto.workers.backends import PROCESS
@@ -100,7 +101,7 @@ class _ActorsService:
                 self._actors.publish(version, weights)
             case _Begin(agents, under_way):
                 self._last = []
-                self._native.cap()  # those of libraries, too, that policies have loaded since
+                self._native.cap_for_good()  # those of libraries, too, that policies have loaded since
                 self._actors.keep(under_way)
                 if self._actors.idle:
                     self._draws = GlobalDraws()
@@ -224,7 +225,7 @@ class Processes:
         """Give up whoever is at work: what they answer would be taken for the answer to something else."""
         for request in self._requests:
             if not request.finished:
-                self._supervisor.abandon(request.seat)
+                self._supervisor.give_up(request.seat, None, lost=True)
         self._requests = []
 
     def _refused(self, questions: _Questions, error: Exception) -> PolicyFailed:

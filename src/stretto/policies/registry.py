@@ -10,7 +10,10 @@ from stretto.registry import Known, first_line, installed, known, near_or_all
 
 ENTRY_POINT_GROUP = "stretto.policies"
 
-FORMS = "a known name, pkg.module:Class or file.py:Class, perhaps with settings: NAME,name=LABEL,data=FILE,kw.x=1"
+FORMS = (
+    "a known name, the folder of a training run, pkg.module:Class or file.py:Class, perhaps with settings: "
+    "NAME,name=LABEL,data=FILE,kw.x=1"
+)
 """What a user can write for a policy."""
 
 _BUILTIN = {
@@ -36,6 +39,11 @@ def known_policies() -> dict[str, Known[str]]:
 
 def _registered(point: EntryPoint, found: Any) -> list[Known[str]]:
     return [Known(point.name, first_line(found), point.value, point.value)]
+
+
+def is_known(name: str) -> bool:
+    """Whether a policy has this short name."""
+    return name in _BUILTIN or name in installed(ENTRY_POINT_GROUP)
 
 
 def registered(name: str) -> str:

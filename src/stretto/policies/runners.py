@@ -3,48 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
-from typing import Protocol
 
 from stretto.budget import NativeThreads
-from stretto.core import BlockAnswer, WorldSpec
-from stretto.policies.actors import Actors, AgentEpisode, Block, Decision, EpisodeKey, PolicyPlan, Question
-from stretto.spaces import Array
-
-Weights = Mapping[int, Mapping[str, Array]]
-"""Arrays by name, for policies by number."""
-
-
-class Runner(Protocol):
-    """Chooses actions: `ask`, and then `replies`, so that several runners can work at the same time."""
-
-    def begin(self, agents: Sequence[AgentEpisode]) -> None:
-        """Make the agent policies of an episode."""
-
-    def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
-        """Let agents choose, no longer than the limit where that can be enforced."""
-
-    def replies(self) -> list[Decision]:
-        """Return what was asked for last, in that order.
-
-        Raises:
-            PolicyError: with the policy and the agent.
-        """
-
-    def act_block(self, block: Block, limit_seconds: float | None = None) -> BlockAnswer:
-        """Return what the agents of a block do, as a batch; the block is never taken apart on the way to its policy."""
-
-    def publish(self, version: int, weights: Weights) -> None:
-        """Let policies act with other weights from now on, wherever they are: all of them, or none."""
-
-    def end(self, episode: EpisodeKey) -> frozenset[str]:
-        """Forget an episode; return the global generators that policies drew from in other processes, unguarded."""
-
-    def close(self) -> None:
-        """Let go of threads and processes; may be called twice."""
+from stretto.core import BlockAnswer, EpisodeKey, WorldSpec
+from stretto.policies.actors import Actors
+from stretto.policies.policy_plan import PolicyPlan
+from stretto.policies.questions import Block, Decision, Question
 
 
 class InPlace:

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from stretto.errors import UsageError
-from stretto.identity import find_module
+from stretto.identity.source import find_module
 from stretto.importing import not_importable
-from stretto.policies.registry import FORMS, registered
+from stretto.policies.registry import FORMS, is_known, registered
 from stretto.registry import near
 from stretto.settings import parse_settings
 
 STRATEGIES = ("sequential", "threads", "processes", "batched", "adaptive")
 DEFAULT_STRATEGY = "adaptive"
+
+TRAINED = "stretto.policies.trained:Trained"
+"""What plays the agents of a training run."""
 
 _KEYS = ("name", "data", "proportion", "strategy")
 
@@ -58,14 +61,14 @@ class PolicySpec:
 
     @classmethod
     def of(cls, policy: Any) -> PolicySpec:
-        """Return the spec of a text, of a policy's class, or of a callable `observation -> action`.
+        """Return the spec of a text, of a run's folder, of a policy's class, or of a callable `observation -> action`.
 
         A callable is shared by all agents of a worker: what it returns may depend on the observation alone.
         """
         if isinstance(policy, PolicySpec):
             return policy
-        if isinstance(policy, str):
-            return parse_policy(policy)
+        if isinstance(policy, (str, Path)):
+            return parse_policy(str(policy))
         name = getattr(policy, "__name__", type(policy).__name__)
         kind_of(policy, name)
         return cls(name, policy)
@@ -115,6 +118,7 @@ def with_arguments(spec: PolicySpec, missing: Sequence[str]) -> str:
 def parse_policy(text: str, *, allow_import: bool = True) -> PolicySpec:
     """Return what `text` names: a known name, `pkg.module:Class` or `file.py:Class`, perhaps with settings behind it.
 
+    A folder of a training run is its newest checkpoint; `folder#agent` is one agent of it, whom all agents act like.
     Files are looked up from the current folder. Values of `kw.` are Python literals where they can be, else text.
     Without `allow_import` only known names pass, so that a file from elsewhere cannot have code run.
     """
@@ -125,11 +129,17 @@ def parse_policy(text: str, *, allow_import: bool = True) -> PolicySpec:
         proportion = float(values.get("proportion", 1))
     except ValueError:
         raise UsageError(f"proportion must be a number above 0, got {values['proportion']!r} in {label!r}") from None
+    kwargs, data = dict(settings.kwargs), values.get("data")
+    if (run := _trained(settings.name)) is not None:
+        target, agent, data = run
+        kwargs |= agent
+    else:
+        target = _target(settings.name, allow_import)
     spec = PolicySpec(
         values.get("name", label),
-        _target(settings.name, allow_import),
-        settings.kwargs,
-        _absolute(values["data"]) if "data" in values else None,
+        target,
+        kwargs,
+        None if data is None else _absolute(data),
         proportion,
         values.get("strategy"),
         text=label,
@@ -137,6 +147,22 @@ def parse_policy(text: str, *, allow_import: bool = True) -> PolicySpec:
     if spec.data is not None:
         _check_exists(spec.data, "data")
     return spec
+
+
+def _trained(name: str) -> tuple[str, dict[str, Any], str] | None:
+    """Return target, arguments and weights of `FOLDER` or `FOLDER#agent`; `None` if that is no folder."""
+    folder, _, agent = name.partition("#")
+    if not folder or is_known(name) or not Path(folder).expanduser().is_dir():
+        return None
+    from stretto.policies.torch_settings import torch_installed
+    from stretto.run_checkpoints import POLICIES, newest_checkpoint
+
+    if not torch_installed():
+        raise UsageError(
+            f"agents that have learned need torch, which is not installed, got {name}; run pip install 'stretto[train]'"
+        )
+    files = newest_checkpoint(Path(folder).expanduser(), only=(POLICIES,))
+    return TRAINED, {"agent": agent} if agent else {}, str(files[POLICIES])
 
 
 def _target(name: str, allow_import: bool) -> str:

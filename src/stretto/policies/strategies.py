@@ -8,12 +8,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from stretto.core import BlockAnswer, WorldSpec
+from stretto.core import BlockAnswer, EpisodeKey, WorldSpec
 from stretto.errors import PolicyError, RunsHere, user_stacklevel
-from stretto.policies.actors import AgentEpisode, Block, Decision, EpisodeKey, PolicyPlan, Question
 from stretto.policies.adaptive import MOST_THREADS, WATCHED_STEPS, Adaptive
+from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.processes import ActorsFactory, Processes
-from stretto.policies.runners import InPlace, Runner, Threads, Weights
+from stretto.policies.questions import AgentEpisode, Block, Decision, Question, Runner, Weights
+from stretto.policies.runners import InPlace, Threads
 from stretto.workers.mail import unsendable
 
 T = TypeVar("T")

@@ -108,6 +108,7 @@ class PrivateGenerators:
     def __init__(self, tree: SeedTree, probation: int = 16, drawn: Iterable[str] = ()) -> None:
         self._left = probation
         self.drawn: set[str] = set(drawn)
+        self.needed = self.on_probation or bool(self.drawn)  # whether calls have to be guarded from now on
         self._streams: dict[str, Stream] = {}
         self._late = False  # whether the last call imported torch and drew from it at once
         self.reseed(tree)
@@ -124,11 +125,6 @@ class PrivateGenerators:
         """Whether it is still open which generators the world draws from."""
         return self._left > 0
 
-    @property
-    def needed(self) -> bool:
-        """Whether calls have to be guarded from now on."""
-        return self.on_probation or bool(self.drawn)
-
     def state(self) -> dict[str, Any]:
         """Return what `set_state` needs to continue the streams from here."""
         streams = {name: stream.state() for name, stream in self._streams.items()}
@@ -138,6 +134,7 @@ class PrivateGenerators:
         """Continue the streams from a `state()`."""
         self._streams = {name: STREAMS[name](*stream) for name, stream in state["streams"].items()}
         self._left, self.drawn = state["left"], set(state["drawn"])
+        self.needed = self.on_probation or bool(self.drawn)
 
     def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Call `function` with the private generators, where they are needed, in place of the global ones.
@@ -195,6 +192,7 @@ class PrivateGenerators:
                 turn.restores.pop()()
             if watched:
                 self._left -= 1
+                self.needed = self.on_probation or bool(self.drawn)
                 if not self.needed:
                     self._streams = {}
             turn.lock.release()

@@ -30,8 +30,6 @@ class Block:
 
     A lane is a slot of a vector environment; whole rollouts, one behind the other, have a single one. One agent is a
     block of one. `extras` is what a policy says about its actions, such as a log-probability: shapes and types by name.
-    If not every agent acts in every row, because some are dead or wait for their turn, `always_acts` is false, and each
-    piece says who `acted`.
     """
 
     agents: tuple[AgentId, ...]
@@ -39,7 +37,6 @@ class Block:
     action_space: spaces.Space[Any]
     lanes: int = 1
     extras: Mapping[str, tuple[tuple[int, ...], Any]] = field(default_factory=dict)
-    always_acts: bool = True
 
     def __post_init__(self) -> None:
         if not self.agents or self.lanes < 1:
@@ -82,9 +79,8 @@ class Block:
     @cached_property
     def outcome_columns(self) -> tuple[Column, ...]:
         """The columns of what a row gave, as it was: `Rows.outcome` fills them."""
-        flags = ("terminated", "truncated") if self.always_acts else ("terminated", "truncated", "acted")
-        numbers = (Column("reward", (), np.dtype(np.float32)), Column("final", (), np.dtype(np.int32)))
-        return (*numbers, *(Column(name, (), np.dtype(np.bool_)) for name in flags))
+        flags = (Column(name, (), np.dtype(np.bool_)) for name in ("terminated", "truncated", "acted"))
+        return (Column("reward", (), np.dtype(np.float32)), *flags)
 
     def rows(self, piece: Piece) -> Rows:
         """Take a piece apart into columns.
@@ -94,17 +90,6 @@ class Block:
         """
         count = len(piece.rewards)
         grid = (count, self.lanes, len(self.agents))
-        terminated = _checked("terminated", piece.terminated, grid, np.bool_)
-        truncated = _checked("truncated", piece.truncated, grid, np.bool_)
-        ended = terminated | truncated
-        if self.always_acts is not (piece.acted is None):
-            rule = "an agent that always acts" if self.always_acts else "agents that do not always act"
-            raise UsageError(f"a piece must say who acted unless all always do, got {rule}; see Block.always_acts")
-        if self.always_acts and piece.final_observations is None and ended[:-1].any():
-            raise UsageError(
-                "the last observations of agents that act in every row must be given, got ends and none; give them as "
-                "final_observations, or make a block with always_acts=False and a row for each"
-            )
         if piece.extras.keys() != self.extras.keys():
             raise UsageError(
                 f"a piece must have the extras of its block, {sorted(self.extras)}, got {sorted(piece.extras)}; give "
@@ -115,66 +100,99 @@ class Block:
         for column in self.extra_columns:
             value = piece.extras[column.name.removeprefix("extra ")]
             columns[column.name] = _checked(column.name, value, (*grid, *column.shape), column.dtype)
-        following = _apart(self.observation_columns, self.observations, piece.next_observations, grid[1:])
-        if piece.final_observations is None:
-            finals = _next_rows(columns, following, ended)
-        else:
-            ends = int(np.count_nonzero(ended))
-            finals = _apart(self.observation_columns, self.observations, piece.final_observations, (ends,))
-        return Rows(
-            count=count,
+        following = None
+        if piece.next_observations is not None:
+            following = _apart(self.observation_columns, self.observations, piece.next_observations, grid[1:])
+        rows = Rows(
             columns=columns,
             rewards=_checked("rewards", piece.rewards, grid, np.float32),
-            terminated=terminated,
-            truncated=truncated,
-            ended=ended,
-            acted=None if piece.acted is None else _checked("acted", piece.acted, grid, np.bool_),
+            terminated=_checked("terminated", piece.terminated, grid, np.bool_),
+            truncated=_checked("truncated", piece.truncated, grid, np.bool_),
+            acted=_checked("acted", piece.acted, grid, np.bool_),
             following=following,
-            finals=finals,
         )
+        _check_ends(rows)
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Consecutive rows of experience: a segment of all lanes, or a whole rollout in the single lane of its block.
+    """Consecutive rows of experience, as a collector writes them: a segment of all lanes, or a whole rollout in one lane.
 
-    All arrays but the last two observations have the axes `(rows, lanes, agents)` in front. `next_observations`
-    `(lanes, agents, ...)` is what follows the last row. `final_observations` has the last observation of each agent that
-    ended, in the order of `np.nonzero(terminated | truncated)`; what follows such a row begins another episode. Without
-    them, the last observation of an agent is in the row after its end, in which it did not act. An agent ends in the row
-    that brought its end, whether or not it acted in it.
+    All arrays but `next_observations` have the axes `(rows, lanes, agents)` in front. What follows a row is always the next
+    one: the last observation of an episode has a row of its own, in which its agent did not act. An agent ends in the row
+    that brought its end, whether or not it `acted` in it. `next_observations` `(lanes, agents, ...)` follow the last row;
+    `None` says that nothing does, because every agent has ended before it.
     """
 
     observations: Any
     actions: Any
+    acted: Array
     rewards: Array
     terminated: Array
     truncated: Array
-    next_observations: Any
-    final_observations: Any = None
-    acted: Array | None = None
+    next_observations: Any = None
     extras: Mapping[str, Array] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rows:
     """A piece in columns."""
 
-    count: int
     columns: dict[str, Array]
     rewards: Array
     terminated: Array
     truncated: Array
-    ended: Array
-    acted: Array | None
-    following: dict[str, Array]
-    finals: dict[str, Array]
+    acted: Array
+    following: dict[str, Array] | None
 
-    def outcome(self, finals: Array) -> dict[str, Array]:
-        """Return the columns of what each row gave; `finals` are the places of last observations."""
-        flags = {"terminated": self.terminated, "truncated": self.truncated}
-        acted = {} if self.acted is None else {"acted": self.acted}
-        return {"reward": self.rewards, "final": finals, **flags, **acted}
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return len(self.rewards)
+
+    @cached_property
+    def ended(self) -> Array:
+        """Which agents ended in which rows."""
+        return self.terminated | self.truncated
+
+    def lane(self, lane: int) -> Rows:
+        """Return the rows of a single lane."""
+        mine = slice(lane, lane + 1)
+        return Rows(
+            columns={name: values[:, mine] for name, values in self.columns.items()},
+            rewards=self.rewards[:, mine],
+            terminated=self.terminated[:, mine],
+            truncated=self.truncated[:, mine],
+            acted=self.acted[:, mine],
+            following=None if self.following is None else {name: one[mine] for name, one in self.following.items()},
+        )
+
+    @property
+    def outcome(self) -> dict[str, Array]:
+        """The columns of what each row gave."""
+        flags = {"terminated": self.terminated, "truncated": self.truncated, "acted": self.acted}
+        return {"reward": self.rewards, **flags}
+
+
+def _check_ends(rows: Rows) -> None:
+    """Refuse rows whose last observations are not where they should be."""
+    if (rows.ended[:-1] & rows.acted[1:]).any():
+        raise UsageError(
+            "the row after an agent's end must hold its last observation, got an agent that acted in it; give last "
+            "observations a row of their own, in which acted is False"
+        )
+    if rows.following is None and (rows.ended[-1] | (_last_row(rows.acted) > _last_row(rows.ended))).any():
+        raise UsageError(
+            "a piece that nothing follows must end with a row of last observations, got an agent that had not ended "
+            "before it; give next_observations, or mark the end of an episode that was given up as truncated"
+        )
+
+
+def _last_row(flags: Array) -> Array:
+    """Return the last row in which each agent of each lane has a flag; -1 where there is none."""
+    last: Array = np.where(flags, np.arange(len(flags))[:, None, None], -1).max(axis=0)
+    return last
 
 
 def _leaf_columns(name: str, layout: SpaceLayout) -> tuple[Column, ...]:
@@ -186,17 +204,6 @@ def _apart(columns: Sequence[Column], layout: SpaceLayout, value: Any, axes: tup
         column.name: _checked(column.name, leaf.get(value), (*axes, *column.shape), column.dtype)
         for column, leaf in zip(columns, layout.fixed, strict=True)
     }
-
-
-def _next_rows(columns: Mapping[str, Array], following: Mapping[str, Array], ended: Array) -> dict[str, Array]:
-    """Return the observations in the rows after ends."""
-    rows, lanes, agents = np.nonzero(ended)
-    inside = rows + 1 < len(ended)
-    found = {}
-    for name, after in following.items():
-        found[name] = columns[name][np.where(inside, rows + 1, 0), lanes, agents]
-        found[name][~inside] = after[lanes[~inside], agents[~inside]]
-    return found
 
 
 def _checked(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> Array:

@@ -10,8 +10,9 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from stretto.checkpoint import Content, read_folder, read_safetensors, safetensors, write_folder
+from stretto.checkpoint import Content, read_folder, write_folder
 from stretto.errors import UsageError
+from stretto.safetensors import read_safetensors, safetensors
 from stretto.spaces import Array
 from stretto.storage.block import Block
 from stretto.storage.memory import Hold, RingLayout, RingMemory
@@ -123,6 +124,11 @@ class Buffer(Generic[L]):
         self.memory = RingMemory(layout.ring, arena, offset)
         self._ring = Ring(self.memory, patience or Patience())
 
+    @property
+    def block(self) -> Block:
+        """Whose experience it keeps."""
+        return self.layout.ring.block
+
     def drop(self, taken: Held) -> None:
         """Release what another process held that has died, or that takes too long."""
         self.memory.release(taken.hold)
@@ -178,7 +184,6 @@ class Buffer(Generic[L]):
             "columns": [(column.name, column.shape, column.dtype.str) for column in ring.row_columns],
             "capacity": ring.capacity,
             "longest_piece": ring.longest_piece,
-            "finals_kept": ring.finals_kept,
             **self.layout.settings,
         }
 

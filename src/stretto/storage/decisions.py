@@ -1,4 +1,4 @@
-"""Agents that do not act in every row: which row each reward, end and successor belongs to.
+"""Decisions: which row each reward, end and successor belongs to, since agents do not act in every row.
 
 What an agent decides in a row lasts until it acts again, or ends. All that comes of it (rewards, added up, and the end)
 is written to the row of the decision, however many pieces later it comes. Decisions are numbered by agent, in the order
@@ -9,16 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stretto.spaces import Array
-from stretto.storage.block import Rows
-from stretto.storage.memory import NO_FINAL, Hold
-from stretto.storage.ring import Ring
+from stretto.storage.block import Column, Rows
+from stretto.storage.memory import Hold
+
+if TYPE_CHECKING:
+    from stretto.storage.ring import Ring
 
 _NONE = -1
+
+DECISION_COLUMNS = (
+    Column("reward", (), np.dtype(np.float32)),
+    Column("terminated", (), np.dtype(np.bool_)),
+    Column("ended", (), np.dtype(np.bool_)),
+    Column("hop", (), np.dtype(np.int32)),
+)
+"""What came of each decision; `hop` is how many rows later that was seen, and 0 until it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +53,7 @@ class TransitionRange:
 
 
 class Decisions:
-    """Keeps the decisions of a block whose agents do not always act."""
+    """Keeps the decisions of a block's agents."""
 
     def __init__(self, ring: Ring) -> None:
         layout = ring.memory.layout
@@ -69,21 +79,14 @@ class Decisions:
 
     def columns(self, rows: Rows) -> dict[str, Array]:
         """Return what the rows of decisions hold before it is known what came of them."""
-        shape = rows.rewards.shape
-        return {
-            "reward": np.zeros(shape, np.float32),
-            "terminated": np.zeros(shape, np.bool_),
-            "final": np.full(shape, NO_FINAL, np.int32),
-            "hop": np.zeros(shape, np.int32),
-        }
+        return {column.name: np.zeros(rows.rewards.shape, column.dtype) for column in DECISION_COLUMNS}
 
-    def record(self, rows: Rows, finals: Array) -> Array:
+    def record(self, rows: Rows) -> Array:
         """Write what came of decisions; return how far back each row's decision before it is, 0 if there is none.
 
         To be called when the rows themselves are written, and before the head moves.
         """
         acted = rows.acted
-        assert acted is not None
         flat, now = self._ring.memory.flat, self._ring.head + np.arange(rows.count)[:, None, None]
         decided = np.maximum.accumulate(np.where(acted, now, _NONE), axis=0)
         over = np.maximum.accumulate(np.where(rows.ended, now, _NONE), axis=0)
@@ -99,7 +102,7 @@ class Decisions:
         flat["hop"][self._places(earlier)[follows]] = gaps[follows]
         ends = rows.ended & earned
         where = self._places(owner)[ends]
-        flat["final"][where] = finals[ends]
+        flat["ended"][where] = True
         flat["terminated"][where] = rows.terminated[ends]
         flat["hop"][where] = (now + 1 - owner)[ends]
 

@@ -1,8 +1,6 @@
-"""The memory of a buffer: a ring of rows, last observations beside it, and the words that hold on to a snapshot.
+"""The memory of a buffer: a ring of rows, and the words that hold on to a snapshot.
 
-An observation is stored once: what follows a row is the observation of the next row, and only where an agent ended there
-is another one, in a ring of its own. Each agent has its own ring of last observations, so that the ends of one never
-push out those of another.
+An observation is stored once: what follows a row is always the observation of the next row.
 """
 
 from __future__ import annotations
@@ -20,9 +18,6 @@ from stretto.workers.control import fence
 
 MOST_HOLDS = 64
 
-NO_FINAL = -1
-"""In the column `final`: no end came of this row. Otherwise the place of the last observation in its agent's ring."""
-
 
 @dataclass(frozen=True)
 class RingLayout:
@@ -36,18 +31,12 @@ class RingLayout:
     columns: tuple[Column, ...]
     capacity: int
     longest_piece: int
-    finals_kept: int
     tables: tuple[Column, ...] = ()
 
     @property
     def rows(self) -> int:
         """The rows of the ring."""
         return self.capacity + self.longest_piece + 1
-
-    @property
-    def finals(self) -> int:
-        """How many last observations there is room for, for each agent."""
-        return self.finals_kept + self.longest_piece * self.block.lanes
 
     @property
     def row_columns(self) -> tuple[Column, ...]:
@@ -61,11 +50,10 @@ class RingLayout:
         return self.fields(0)[1]
 
     def fields(self, offset: int) -> tuple[list[Field], int]:
-        """Return where each array lies, and where they end: holds, rows, last observations, tables."""
+        """Return where each array lies, and where they end: holds, rows, tables."""
         agents = len(self.block.agents)
         shapes: list[tuple[tuple[int, ...], np.dtype[Any]]] = [((MOST_HOLDS,), np.dtype(np.int64))]
         shapes += [((self.rows, self.block.lanes, agents, *c.shape), c.dtype) for c in self.row_columns]
-        shapes += [((self.finals, agents, *c.shape), c.dtype) for c in self.block.observation_columns]
         shapes += [(table.shape, table.dtype) for table in self.tables]
         return lay_out(shapes, offset)
 
@@ -86,18 +74,12 @@ class RingMemory:
         arrays = iter(arena.view(layout.fields(offset)[0]))
         self.holds: Array = next(arrays)
         self.rows: dict[str, Array] = {column.name: next(arrays) for column in layout.row_columns}
-        self.finals: dict[str, Array] = {c.name: next(arrays) for c in layout.block.observation_columns}
         self.tables: dict[str, Array] = {table.name: next(arrays) for table in layout.tables}
         # Sampling takes values by one number, not three: half the time of an index with three arrays.
-        self.flat = {name: _flat(array, 3) for name, array in self.rows.items()}
-        self.flat_finals = {name: _flat(array, 2) for name, array in self.finals.items()}
+        self.flat = {name: array.reshape(-1, *array.shape[3:]) for name, array in self.rows.items()}
 
     def release(self, hold: Hold) -> None:
         """Give up a snapshot; in any process that has this memory, and as often as one likes."""
         fence()  # whatever was read of the snapshot was read before
         if self.holds[hold.place] == hold.serial:
             self.holds[hold.place] = 0
-
-
-def _flat(array: Array, axes: int) -> Array:
-    return array.reshape(-1, *array.shape[axes:])

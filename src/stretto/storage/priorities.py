@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from stretto.checkpoint import Content, read_safetensors, safetensors
+from stretto.checkpoint import Content
+from stretto.safetensors import read_safetensors, safetensors
 from stretto.spaces import Array
 from stretto.storage.decisions import TransitionRange
 from stretto.storage.memory import RingLayout
@@ -72,6 +74,16 @@ class Priorities:
             self._tree.set(np.full(len(numbers), agent), numbers % self._size, np.full(len(numbers), value))
 
     # ---- saving ----
+
+    def state(self) -> dict[str, Any]:
+        """Return all that it remembers: arrays, as views, and which transitions are unfinished."""
+        return {name: parts[0] for name, parts in self._arrays().items()} | {"unfinished": self._unfinished}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Become what `state` has returned."""
+        for name, (array,) in self._arrays().items():
+            array[...] = state[name]
+        self._unfinished = tuple(map(tuple, state["unfinished"]))
 
     def contents(self, name: str = "priorities") -> dict[str, Content]:
         """Return the files to save."""

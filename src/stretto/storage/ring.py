@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from stretto.errors import SnapshotHeld, UsageError
 from stretto.spaces import Array
-from stretto.storage.memory import MOST_HOLDS, NO_FINAL, Hold, RingMemory
+from stretto.storage.block import Rows
+from stretto.storage.memory import MOST_HOLDS, Hold, RingMemory
 
 _FIRST_LOOK_SECONDS, _LONGEST_LOOK_SECONDS = 5e-5, 5e-3
 
@@ -28,23 +27,19 @@ class Patience:
 
 
 class Ring:
-    """Writes rows and last observations, and keeps count of them. Numbers of rows grow for ever; places repeat."""
+    """Writes rows, and keeps count of them. Numbers of rows grow for ever; places repeat."""
 
     def __init__(self, memory: RingMemory, patience: Patience) -> None:
         self.memory = memory
         self.head = 0
-        layout, agents = memory.layout, len(memory.layout.block.agents)
         self._patience = patience
-        self._finals_head = np.zeros(agents, np.int64)
-        self._final_rows = np.zeros((layout.finals, agents), np.int64)  # the row that each last observation follows
-        self._agents = np.arange(agents)
-        self._held: dict[Hold, tuple[int, Array]] = {}
+        self._held: dict[Hold, int] = {}  # the first row of each
         self._serial = 0
 
     # ---- writing ----
 
-    def make_room(self, count: int, ended: Array) -> None:
-        """Wait until `count` rows, the one after them, and the last observations of `ended` overwrite nothing held.
+    def make_room(self, count: int) -> None:
+        """Wait until `count` rows and the one after them overwrite nothing held.
 
         Raises:
             UsageError: if there can never be so much room.
@@ -56,11 +51,10 @@ class Ring:
                 f"a piece must have 1 to {layout.longest_piece} rows, got {count}; make the buffer for longer ones"
             )
         row = self.head + count + 1 - layout.rows
-        finals = self._finals_head + np.count_nonzero(ended, axis=(0, 1)) - layout.finals
-        if not self._in_the_way(row, finals):
+        if not self._in_the_way(row):
             return
         until, look = time.monotonic() + self._patience.seconds, _FIRST_LOOK_SECONDS
-        while holds := self._in_the_way(row, finals):
+        while holds := self._in_the_way(row):
             if time.monotonic() >= until:
                 raise SnapshotHeld(
                     f"a snapshot must be released before new experience overwrites it, got {len(holds)} still held after "
@@ -79,32 +73,18 @@ class Ring:
             if before_wrap < len(values):
                 target[: len(values) - before_wrap] = values[before_wrap:]
 
-    def put_finals(self, ended: Array, observations: Mapping[str, Array]) -> Array:
-        """Store what agents saw last; return the place of each, and `NO_FINAL` where nobody ended."""
-        places = np.full(ended.shape, NO_FINAL, np.int32)
-        if not ended.any():
-            return places
-        rows, lanes, agents = np.nonzero(ended)
-        order = np.cumsum(ended.reshape(-1, ended.shape[2]), axis=0)[rows * ended.shape[1] + lanes, agents] - 1
-        place = (self._finals_head[agents] + order) % self.memory.layout.finals
-        for name, values in observations.items():
-            self.memory.finals[name][place, agents] = values
-        self._final_rows[place, agents] = self.head + rows
-        places[rows, lanes, agents] = place
-        self._finals_head += np.count_nonzero(ended, axis=(0, 1))
-        return places
+    def put_rows(self, rows: Rows, columns: Mapping[str, Array]) -> None:
+        """Write a piece at the head, with more `columns`, and what follows it."""
+        self.put(self.head, {**rows.columns, **columns})
+        if rows.following is not None:
+            self.put(self.head + rows.count, {name: values[None] for name, values in rows.following.items()})
 
     # ---- what is there ----
 
-    def oldest(self) -> Array:
-        """Return, for each agent, the first row that is kept.
-
-        It is later than `capacity` says if the agent's episodes were so short that their last observations take
-        more room than there is.
-        """
-        lost = self._finals_head - self.memory.layout.finals_kept - 1
-        rows = self._final_rows[lost % self.memory.layout.finals, self._agents] + 1
-        return np.maximum(np.where(lost >= 0, rows, 0), max(0, self.head - self.memory.layout.capacity))
+    @property
+    def oldest(self) -> int:
+        """The first row that is kept."""
+        return max(0, self.head - self.memory.layout.capacity)
 
     def hold(self) -> Hold:
         """Keep all that is there now until the hold is released.
@@ -119,36 +99,32 @@ class Ring:
             raise UsageError(f"at most {MOST_HOLDS} snapshots can be held at once, got one more; release some")
         self._serial += 1
         hold = Hold(place, self._serial)
-        self._held[hold] = int(self.oldest().min()), self._finals_head - self.memory.layout.finals_kept
+        self._held[hold] = self.oldest
         self.memory.holds[place] = hold.serial
         return hold
 
-    def _in_the_way(self, row: int, finals: Array) -> list[Hold]:
-        """Return the snapshots that show rows before `row`, or last observations before `finals`."""
+    def _in_the_way(self, row: int) -> list[Hold]:
+        """Return the snapshots that show rows before `row`."""
         self._forget_released()
-        return [hold for hold, (first, kept) in self._held.items() if first < row or bool((kept < finals).any())]
+        return [hold for hold, first in self._held.items() if first < row]
 
     def _forget_released(self) -> None:
-        self._held = {hold: what for hold, what in self._held.items() if self.memory.holds[hold.place] == hold.serial}
+        self._held = {hold: first for hold, first in self._held.items() if self.memory.holds[hold.place] == hold.serial}
 
     # ---- saving ----
 
     def counters(self) -> dict[str, Any]:
         """Return what `set_counters` needs to go on from here."""
-        return {"first": int(self.oldest().min()), "head": self.head, "finals_head": self._finals_head.tolist()}
+        return {"first": self.oldest, "head": self.head}
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
         """Go on from there, once `arrays` are filled as they were; no snapshot is held any more."""
         self.head = int(counters["head"])
-        self._finals_head = np.array(counters["finals_head"], np.int64)
         self.memory.holds[:] = 0
 
     def arrays(self, first: int) -> dict[str, list[Array]]:
         """Return all that is kept from row `first` on, as it lies in memory: to be saved, or to be filled."""
-        used = min(int(self._finals_head.max()), self.memory.layout.finals)
-        kept = {f"rows {name}": self.unrolled(array, first) for name, array in self.memory.rows.items()}
-        kept |= {f"finals {name}": [array[:used]] for name, array in self.memory.finals.items()}
-        return kept | {"final rows": [self._final_rows[:used]]}
+        return {f"rows {name}": self.unrolled(array, first) for name, array in self.memory.rows.items()}
 
     def unrolled(self, array: Array, first: int) -> list[Array]:
         """Return the rows from `first` to the one that follows the last, in their order: one part, or two."""

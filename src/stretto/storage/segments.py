@@ -26,8 +26,7 @@ class SegmentLayout:
     @cached_property
     def ring(self) -> RingLayout:
         """Where everything lies. Each segment has a row more, for what follows it, and so always lies in one piece."""
-        finals = self.rows * self.block.lanes
-        return RingLayout(self.block, self.block.outcome_columns, self.rows + 1, self.rows, finals)
+        return RingLayout(self.block, self.block.outcome_columns, self.rows + 1, self.rows)
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -60,8 +59,8 @@ class SegmentBatch:
 class SegmentSnapshot(Snapshot):
     """Shows a segment until it is released: arrays `(rows, lanes, agents, ...)` that are views, to be read alone.
 
-    `next_observations` `(lanes, agents, ...)` follow the last row. `final_observations` are what agents saw last whose
-    episodes ended, in the order of `ends`: arrays of rows, lanes and agents.
+    What follows a row is the next one, and `next_observations` `(lanes, agents, ...)` follow the last. The last observation
+    of an episode has a row of its own, in which nobody `acted`.
     """
 
     def __init__(self, memory: RingMemory, taken: SegmentRange) -> None:
@@ -76,23 +75,11 @@ class SegmentSnapshot(Snapshot):
         self.actions: Any = block.actions.batch([shown[column.name] for column in block.action_columns], ())
         self.rewards, self.terminated, self.truncated = shown["reward"], shown["terminated"], shown["truncated"]
         self.extras = {name: shown[f"extra {name}"] for name in block.extras}
-        self.acted = np.ones(self.rewards.shape, np.bool_) if block.always_acts else shown["acted"]
+        self.acted = shown["acted"]
 
     def _together(self, arrays: Mapping[str, Array]) -> Any:
         columns = self._block.observation_columns
         return self._block.observations.batch([arrays[column.name] for column in columns], ())
-
-    @cached_property
-    def ends(self) -> tuple[Array, Array, Array]:
-        """Where episodes ended: rows, lanes and agents."""
-        rows, lanes, agents = np.nonzero(self.terminated | self.truncated)
-        return rows, lanes, agents
-
-    @cached_property
-    def final_observations(self) -> Any:
-        """What was seen last in the episodes that ended."""
-        places = self._shown["final"][self.ends], self.ends[2]
-        return self._together({name: array[places] for name, array in self._memory.finals.items()})
 
     def minibatches(self, streams: Streams, size: int, **arrays: Array) -> Iterator[SegmentBatch]:
         """Yield all rows in which agents acted, in batches of `size`, shuffled by each agent's own stream.
@@ -156,12 +143,11 @@ class SegmentBuffer(Buffer[SegmentLayout]):
         rows = self.layout.block.rows(piece)
         if rows.count != self.layout.rows:
             raise UsageError(f"a segment must have {self.layout.rows} rows, got {rows.count}; write whole segments")
-        ring = self._ring
-        ring.make_room(rows.count, rows.ended)
-        finals = ring.put_finals(rows.ended, rows.finals)
-        ring.put(ring.head, rows.columns | rows.outcome(finals))
-        ring.put(ring.head + rows.count, {name: values[None] for name, values in rows.following.items()})
-        ring.head += rows.count + 1
+        if rows.following is None:
+            raise UsageError("a segment must have next_observations, got none; give what follows its last row")
+        self._ring.make_room(rows.count)
+        self._ring.put_rows(rows, rows.outcome)
+        self._ring.head += rows.count + 1
 
     def take(self) -> SegmentRange:
         """Hold the last segment; return its range, which can be sent to another process.

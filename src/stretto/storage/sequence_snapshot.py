@@ -15,16 +15,11 @@ from stretto.storage.memory import Hold, RingMemory
 
 @dataclass(frozen=True, slots=True)
 class SequenceRange:
-    """What a snapshot shows: the sequences from `first` (of each agent) to `last` (exclusive). Plain data."""
+    """What a snapshot shows: the sequences from `first` to `last` (exclusive). Plain data."""
 
     hold: Hold
-    first: tuple[int, ...]
+    first: int
     last: int
-
-    @property
-    def counts(self) -> list[int]:
-        """How many sequences each agent has."""
-        return [self.last - first for first in self.first]
 
 
 @dataclass(slots=True)
@@ -32,9 +27,8 @@ class SequenceBatch:
     """Sequences by agent, copied out of the buffer: arrays `(agents, count, steps, ...)`, with zeros behind the end of each.
 
     `observations` have a step more: the one after the last is what followed it. `mask` says which steps there are, `acted`
-    in which of them the agent acted, `last` which one ended its sequence; other ends are of episodes inside it. What was
-    seen at those is in `final_observations`, in the order of `ends`: arrays of agents, sequences and steps. `starts` is
-    where in its sequence each begins.
+    in which of them the agent acted, `last` which one ended its sequence; other ends are of episodes inside it, whose last
+    observations have a step of their own, in which nobody acted. `starts` is where in its sequence each begins.
     """
 
     observations: Any
@@ -46,8 +40,6 @@ class SequenceBatch:
     mask: Array
     acted: Array
     last: Array
-    ends: tuple[Array, Array, Array]
-    final_observations: Any
     lengths: Array
     starts: Array
 
@@ -58,7 +50,7 @@ class SequenceSnapshot(Snapshot):
     def __init__(self, memory: RingMemory, taken: SequenceRange) -> None:
         super().__init__(memory, taken.hold)
         self.range = taken
-        self._agents = np.arange(len(taken.first))[:, None]
+        self._agents = np.arange(len(memory.layout.block.agents))[:, None]
 
     def sample(self, streams: Streams, count: int, by: Literal["sequence", "length"] = "sequence") -> SequenceBatch:
         """Draw `count` whole sequences for each agent from its own stream.
@@ -81,29 +73,31 @@ class SequenceSnapshot(Snapshot):
         sequences, starts = self._draw(streams, count, lambda lengths: np.maximum(lengths - length, 0) + 1)
         return self._batch(sequences, starts, length, first_only)
 
+    def decisions(self, since: int) -> Array:
+        """Return how often each agent acted in the sequences from number `since` on, as far as they are still there."""
+        table, acted = self._memory.tables["sequences"], self._memory.rows["acted"]
+        total = np.zeros(len(self._agents), np.int64)
+        for begin, count in table[np.arange(max(since, self.range.first), self.range.last) % len(table)].tolist():
+            total += np.count_nonzero(acted[np.arange(begin, begin + count) % len(acted), 0], axis=0)
+        return total
+
     def _draw(self, streams: Streams, count: int, weigh: Any) -> tuple[Array, Array]:
         """Return numbers of sequences, drawn by the weight that `weigh` gives to lengths, and which share of it was hit."""
-        table, last = self._memory.tables["sequences"], self.range.last
-        sequences = np.full((len(self._agents), count), -1, np.int64)
-        shares = np.zeros_like(sequences)
-        sums: dict[int, Array] = {}
-        for agent, stream in enumerate(checked_streams(streams, self._memory.layout.block)):
-            first = self.range.first[agent]
-            if first == last:
-                continue
-            if first not in sums:
-                sums[first] = np.cumsum(weigh(table[np.arange(first, last) % len(table), 1]))
-            drawn = stream.integers(0, sums[first][-1], count)
-            which = np.searchsorted(sums[first], drawn, "right")
-            sequences[agent] = first + which
-            shares[agent] = drawn - np.where(which > 0, sums[first][which - 1], 0)
-        return sequences, shares
+        table, first, last = self._memory.tables["sequences"], self.range.first, self.range.last
+        streams = checked_streams(streams, self._memory.layout.block)
+        if first == last:
+            none = np.full((len(streams), count), -1, np.int64)
+            return none, np.zeros_like(none)
+        sums = np.cumsum(weigh(table[np.arange(first, last) % len(table), 1]))
+        drawn = np.stack([stream.integers(0, sums[-1], count) for stream in streams])
+        which = np.searchsorted(sums, drawn, "right")
+        return first + which, drawn - np.where(which > 0, sums[which - 1], 0)
 
     def _batch(self, sequences: Array, starts: Array, length: int, first_only: Collection[str]) -> SequenceBatch:
         memory, block = self._memory, self._memory.layout.block
         table = memory.tables["sequences"]
         begin, whole = np.moveaxis(table[sequences % len(table)], -1, 0)
-        whole = np.where(sequences < 0, -1, whole)  # an agent without any has not even a first observation
+        whole = np.where(sequences < 0, -1, whole)  # where there is none, there is not even a first observation
         steps = np.arange(length + 1)
         inside = starts[..., None] + steps
         mask, seen = (inside < whole[..., None])[..., :-1], inside <= whole[..., None]
@@ -118,9 +112,6 @@ class SequenceSnapshot(Snapshot):
         def by_step(name: str) -> Array:
             return taken(name, places[..., :-1], mask)
 
-        finals = np.where(mask, memory.flat["final"].take(places[..., :-1]), -1)
-        ends = np.nonzero(finals >= 0)
-        where_final = finals[ends] * len(self._agents) + ends[0]
         columns = block.observation_columns
         some = sequences >= 0
         return SequenceBatch(
@@ -134,12 +125,8 @@ class SequenceSnapshot(Snapshot):
                 for name in block.extras
             },
             mask=mask,
-            acted=mask if block.always_acts else by_step("acted"),
+            acted=by_step("acted"),
             last=inside[..., :-1] == whole[..., None] - 1,
-            ends=(ends[0], ends[1], ends[2]),
-            final_observations=block.observations.batch(
-                [memory.flat_finals[column.name].take(where_final, axis=0) for column in columns], ()
-            ),
             lengths=np.count_nonzero(mask, axis=-1),
             starts=starts,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from stretto.errors import UsageError
 from stretto.spaces import Array
-from stretto.storage.block import Block, Column, Piece
+from stretto.storage.block import Block, Column, Piece, Rows
 from stretto.storage.buffer import Buffer
 from stretto.storage.memory import RingLayout
 from stretto.storage.sequence_snapshot import SequenceRange, SequenceSnapshot
@@ -22,14 +22,13 @@ from stretto.storage.sequence_snapshot import SequenceRange, SequenceSnapshot
 class SequenceLayout:
     """How much a `SequenceBuffer` holds: the last `steps`, in sequences of `longest` steps at most.
 
-    A sequence takes a step more than it has, for the observation that follows its last one. Last observations of episodes
-    that end inside a sequence have room for one in every `steps_an_end` steps.
+    Rows count as steps: an episode takes one more than it has, for its last observation. That of the last episode in a
+    sequence does not count for `longest`.
     """
 
     block: Block
     steps: int
     longest: int
-    steps_an_end: int = 8
 
     def __post_init__(self) -> None:
         if self.block.lanes != 1:
@@ -42,8 +41,7 @@ class SequenceLayout:
     def ring(self) -> RingLayout:
         """Where everything lies."""
         table = Column("sequences", (self.steps + self.longest + 1, 2), np.dtype(np.int64))
-        finals = -(-self.steps // self.steps_an_end)
-        return RingLayout(self.block, self.block.outcome_columns, self.steps, self.longest, finals, (table,))
+        return RingLayout(self.block, self.block.outcome_columns, self.steps, self.longest, (table,))
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -59,40 +57,36 @@ class SequenceBuffer(Buffer[SequenceLayout]):
         self._count = 0
 
     def extend(self, piece: Piece) -> None:
-        """Write a whole sequence. Its `next_observations` are what agents saw last who had not ended before.
+        """Write a whole sequence, or, of a piece with several lanes, one after the other that of each lane.
+
+        If nothing follows it, its last row is the one that follows its last step.
 
         Raises:
             UsageError: if it does not fit the layout.
             SnapshotHeld: if a snapshot that shows what it would overwrite was not released in time. Nothing was
-                written.
+                written of that lane.
         """
-        rows = self.layout.block.rows(piece)
-        ring = self._ring
-        ring.make_room(rows.count, rows.ended)
-        inner, last = rows.ended.copy(), rows.ended[-1, 0]
-        inner[-1] = False
-        count = int(np.count_nonzero(inner))  # those of the last row are the last ones
-        finals = ring.put_finals(inner, {name: values[:count] for name, values in rows.finals.items()})
-        closing = {name: values.copy() for name, values in rows.following.items()}
-        for name, values in rows.finals.items():
-            closing[name][0, last] = values[count:]
-        ring.put(ring.head, rows.columns | rows.outcome(finals))
-        ring.put(ring.head + rows.count, {name: values[None] for name, values in closing.items()})
+        block, lanes = self.layout.block, np.shape(piece.rewards)[1]
+        rows = (block if lanes == 1 else replace(block, lanes=lanes)).rows(piece)
+        for lane in range(lanes):
+            self._write(rows if lanes == 1 else rows.lane(lane))
+
+    def _write(self, rows: Rows) -> None:
+        ring, steps = self._ring, rows.count - (rows.following is None)
+        ring.make_room(steps)
+        ring.put_rows(rows, rows.outcome)
         table = self.memory.tables["sequences"]
-        table[self._count % len(table)] = ring.head, rows.count
+        table[self._count % len(table)] = ring.head, steps
         self._count += 1
-        ring.head += rows.count + 1
+        ring.head += steps + 1
 
     def take(self) -> SequenceRange:
         """Hold what is there now; return its range, which can be sent to another process."""
         hold = self._ring.hold()
         table = self.memory.tables["sequences"]
         kept = range(max(0, self._count - len(table)), self._count)
-        first = [
-            kept.start + bisect_left(kept, row, key=lambda number: int(table[number % len(table), 0]))
-            for row in self._ring.oldest().tolist()
-        ]
-        return SequenceRange(hold, tuple(first), self._count)
+        first = bisect_left(kept, self._ring.oldest, key=lambda number: int(table[number % len(table), 0]))
+        return SequenceRange(hold, kept.start + first, self._count)
 
     def snapshot(self) -> SequenceSnapshot:
         """Hold and show what is there now."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,7 +11,9 @@ from stretto.spaces import Array
 from stretto.storage.buffer import Snapshot, Streams, checked_streams
 from stretto.storage.decisions import TransitionRange
 from stretto.storage.memory import RingMemory
-from stretto.storage.priorities import Priorities
+
+if TYPE_CHECKING:
+    from stretto.storage.priorities import Priorities
 
 
 @dataclass(slots=True)
@@ -46,7 +48,6 @@ class TransitionSnapshot(Snapshot):
         self._agents = np.arange(len(block.agents))[:, None]
         self._stride = block.lanes * len(block.agents)
         """From an agent's value to that of the next row, in arrays that are flat."""
-        self._always = block.always_acts
 
     def sample(self, streams: Streams, count: int, *, n_steps: int = 1, discount: float = 0.99) -> TransitionBatch:
         """Draw `count` transitions for each agent from its own stream, each as likely as any other.
@@ -93,12 +94,12 @@ class TransitionSnapshot(Snapshot):
         """Return the transitions with these numbers, `(agents, count)`; negative ones stand for none."""
         flat, block = self._memory.flat, self._memory.layout.block
         here = self._places(numbers)
-        last, final, hop, rewards, left = self._follow(here, n_steps, discount)
+        last, hop, rewards, left = self._follow(here, n_steps, discount)
         discounts = (left * discount * ~flat["terminated"][last]).astype(np.float32)
         following = last + hop * self._stride
         observations, next_observations = [], []
         for column in block.observation_columns:
-            seen, seen_next = self._seen(column.name, here, last, following, final)
+            seen, seen_next = self._seen(column.name, here, last, following)
             observations.append(seen)
             next_observations.append(seen_next)
         actions = [flat[column.name].take(here, axis=0) for column in block.action_columns]
@@ -121,57 +122,40 @@ class TransitionSnapshot(Snapshot):
     def _places(self, numbers: Array) -> Array:
         """Return where in flat arrays the decisions with these numbers lie."""
         size = self._rows * self._memory.layout.block.lanes
-        place = numbers % size
-        if not self._always:
-            place = self._memory.tables["decisions"][self._agents, place]
-        return place * len(self._agents) + self._agents
+        place: Array = self._memory.tables["decisions"].reshape(-1).take(numbers % size + self._agents * size)
+        return place.astype(np.int64) * len(self._agents) + self._agents
 
-    def _hops(self, places: Array) -> Any:
-        return 1 if self._always else self._memory.flat["hop"].take(places)
-
-    def _follow(self, here: Array, n_steps: int, discount: float) -> tuple[Array, Array, Any, Array, Any]:
-        """Return the last of `n_steps` decisions, what it led to, the rewards on the way, and what they leave of 1."""
+    def _follow(self, here: Array, n_steps: int, discount: float) -> tuple[Array, Array, Array, Any]:
+        """Return the last of `n_steps` decisions, its hop, the rewards on the way, and what they leave of 1."""
         flat = self._memory.flat
-        last, final, hop = here, flat["final"].take(here), self._hops(here)
-        rewards = flat["reward"].take(here)
+        last, hop, rewards = here, flat["hop"].take(here), flat["reward"].take(here)
         if n_steps == 1:
-            return last, final, hop, rewards, 1.0
-        size = self._rows * self._stride
+            return last, hop, rewards, 1.0
+        ended, size = flat["ended"].take(here), self._rows * self._stride
         total, left = rewards.astype(np.float64), np.ones(here.shape)
         to_end = (self.range.end - 1 - here // self._stride) % self._rows + 1
         for _ in range(n_steps - 1):
             then = (last + hop * self._stride) % size
-            then_final, then_hop, then_to_end = flat["final"].take(then), self._hops(then), to_end - hop
-            # What followed a later decision is known if it followed within the range; of agents that always act, also the
-            # observation after the range is known.
-            known = then_to_end > (
-                0 if self._always else np.where(then_hop > 0, then_hop - (then_final >= 0), self._rows)
-            )
-            goes_on = (final < 0) & known
+            then_ended, then_hop, then_to_end = flat["ended"].take(then), flat["hop"].take(then), to_end - hop
+            # What came of a later decision is known if it came within the range. The last observation that follows an end
+            # may be the one after the range.
+            goes_on = ~ended & (then_hop > 0) & (then_to_end > then_hop - then_ended)
             left *= np.where(goes_on, discount, 1.0)
             total += np.where(goes_on, left * flat["reward"].take(then), 0.0)
-            last, final = np.where(goes_on, then, last), np.where(goes_on, then_final, final)
-            to_end = np.where(goes_on, then_to_end, to_end)
-            hop = 1 if self._always else np.where(goes_on, then_hop, hop)
-        return last, final, hop, total.astype(np.float32), left
+            last, ended = np.where(goes_on, then, last), np.where(goes_on, then_ended, ended)
+            to_end, hop = np.where(goes_on, then_to_end, to_end), np.where(goes_on, then_hop, hop)
+        return last, hop, total.astype(np.float32), left
 
-    def _seen(self, name: str, here: Array, last: Array, following: Array, final: Array) -> tuple[Array, Array]:
+    def _seen(self, name: str, here: Array, last: Array, following: Array) -> tuple[Array, Array]:
         """Return a column of what was observed, and of what was observed after `last`."""
         values = self._memory.flat[name]
-        who, which = np.nonzero(final >= 0)
-        finals = self._memory.flat_finals[name].take(final[who, which] * len(self._agents) + who, axis=0)
         if self._stack == 1:
-            seen_next = values.take(following, axis=0, mode="wrap")
-            seen_next[who, which] = finals
-            return values.take(here, axis=0), seen_next
+            return values.take(here, axis=0), values.take(following, axis=0, mode="wrap")
         if here is last:  # one step: the two stacks have all frames but one in common, and those are copied once
             frames = values.take(np.concatenate([self._frames(here), following[..., None]], -1), axis=0, mode="wrap")
-            frames[who, which, -1] = finals
             return frames[:, :, :-1], frames[:, :, 1:]
         later = np.concatenate([self._frames(last)[..., 1:], following[..., None]], -1)
-        seen_next = values.take(later, axis=0, mode="wrap")
-        seen_next[who, which, -1] = finals
-        return values.take(self._frames(here), axis=0, mode="wrap"), seen_next
+        return values.take(self._frames(here), axis=0, mode="wrap"), values.take(later, axis=0, mode="wrap")
 
     def _frames(self, places: Array) -> Array:
         """Return where the frames of a stack lie; the first of an episode stands for those before it."""

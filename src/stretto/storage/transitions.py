@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ from stretto.errors import UsageError
 from stretto.spaces import Array
 from stretto.storage.block import Block, Column, Piece, Rows
 from stretto.storage.buffer import Buffer
-from stretto.storage.decisions import Decisions, TransitionRange
+from stretto.storage.decisions import DECISION_COLUMNS, Decisions, TransitionRange
 from stretto.storage.memory import RingLayout
 from stretto.storage.transition_snapshot import TransitionSnapshot
 
@@ -22,33 +22,23 @@ from stretto.storage.transition_snapshot import TransitionSnapshot
 class TransitionLayout:
     """How much a `TransitionBuffer` holds: the last `steps` of each agent, written in pieces of `longest_piece` rows at most.
 
-    `stack` is how many consecutive frames make an observation: each frame is stored once. Last observations have room
-    for one end in every `steps_an_end` steps: if episodes are shorter for long, fewer steps are kept.
+    The last observation of an episode takes a step as well. `stack` is how many consecutive frames make an observation: each
+    frame is stored once.
     """
 
     block: Block
     steps: int
     longest_piece: int
     stack: int = 1
-    steps_an_end: int = 8
 
     @cached_property
     def ring(self) -> RingLayout:
         """Where everything lies."""
-        flags = [Column("reward", (), np.dtype(np.float32)), Column("terminated", (), np.dtype(np.bool_))]
-        flags.append(Column("final", (), np.dtype(np.int32)))
-        always = self.block.always_acts
-        if not always:
-            flags.append(Column("hop", (), np.dtype(np.int32)))
-        if self.stack > 1:
-            flags.append(Column("back", (), np.dtype(np.uint8 if always else np.int32)))
-        capacity, lanes = -(-self.steps // self.block.lanes), self.block.lanes
-        finals = -(-capacity * lanes // self.steps_an_end)
-        ring = RingLayout(self.block, tuple(flags), capacity, self.longest_piece, finals)
-        if always:
-            return ring
+        back = (Column("back", (), np.dtype(np.int32)),) if self.stack > 1 else ()
+        lanes = self.block.lanes
+        ring = RingLayout(self.block, (*DECISION_COLUMNS, *back), -(-self.steps // lanes), self.longest_piece)
         table = Column("decisions", (len(self.block.agents), ring.rows * lanes), np.dtype(np.int32))
-        return RingLayout(self.block, tuple(flags), capacity, self.longest_piece, finals, (table,))
+        return replace(ring, tables=(table,))
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -66,8 +56,8 @@ class TransitionBuffer(Buffer[TransitionLayout]):
     def __init__(self, layout: TransitionLayout, **memory: Any) -> None:
         super().__init__(layout, **memory)
         block = layout.block
-        self._decisions = None if block.always_acts else Decisions(self._ring)
-        self._fresh = np.ones((block.lanes, len(block.agents)), np.bool_)  # whose next row begins an episode
+        self._decisions = Decisions(self._ring)
+        self._ended = np.zeros((block.lanes, len(block.agents)), np.bool_)  # whose last observation comes next
 
     def extend(self, piece: Piece) -> None:
         """Write a piece behind the one before.
@@ -80,51 +70,35 @@ class TransitionBuffer(Buffer[TransitionLayout]):
         rows = self.layout.block.rows(piece)
         self._check_continues(rows)
         ring = self._ring
-        ring.make_room(rows.count, rows.ended)
-        finals = ring.put_finals(rows.ended, rows.finals)
-        ring.put(ring.head, rows.columns)
-        ring.put(ring.head + rows.count, {name: values[None] for name, values in rows.following.items()})
-        if self._decisions is not None:
-            ring.put(ring.head, self._decisions.columns(rows))
-            back = self._decisions.record(rows, finals)
-        else:
-            ring.put(ring.head, {"reward": rows.rewards, "terminated": rows.terminated, "final": finals})
-            back = ~np.concatenate([self._fresh[None], rows.ended[:-1]])
+        ring.make_room(rows.count)
+        ring.put_rows(rows, self._decisions.columns(rows))
+        back = self._decisions.record(rows)
         if self.layout.stack > 1:
             ring.put(ring.head, {"back": back})
-        self._fresh = rows.ended[-1] if rows.acted is None else self._without_decision()
+        self._ended = rows.ended[-1].copy()
         ring.head += rows.count
-
-    def _without_decision(self) -> Array:
-        assert self._decisions is not None
-        return self._decisions.open_row < 0
 
     def _check_continues(self, rows: Rows) -> None:
         """Refuse a piece that was not what came next: its transitions from the piece before would be wrong."""
-        going_on = ~self._fresh if rows.acted is None else ~self._fresh & rows.acted[0]
+        going_on = (self._decisions.open_row >= 0) & rows.acted[0] | self._ended
         place = self._ring.head % self.layout.ring.rows
         for column in self.layout.block.observation_columns:
             before = self.memory.rows[column.name][place][going_on]
             if before.tobytes() != rows.columns[column.name][0][going_on].astype(column.dtype, copy=False).tobytes():
                 raise UsageError(
                     f"a piece must begin with the next_observations of the one before, got another {column.name} for an "
-                    f"agent whose episode had not ended; mark the end of an episode that was given up as truncated"
+                    f"agent whose last observation was still to come; mark the end of an episode that was given up as "
+                    f"truncated, and give its last observation a row of its own"
                 )
 
     def take(self) -> TransitionRange:
         """Hold what is there now; return its range, which can be sent to another process."""
         ring, decisions = self._ring, self._decisions
         hold = ring.hold()
-        oldest = ring.oldest()
-        gaps = 1 if decisions is None else decisions.longest_gap
         # A stack reaches back to rows before its own: these must be there too.
-        complete = np.where(oldest > 0, oldest + (self.layout.stack - 1) * gaps, 0)
-        if decisions is None:
-            last = np.full_like(oldest, ring.head * self.layout.block.lanes)
-            first = np.minimum(complete * self.layout.block.lanes, last)
-        else:
-            first, last = decisions.first_number(complete), decisions.count
-        unfinished = ((),) * len(oldest) if decisions is None else decisions.unfinished(first)
+        reach = (self.layout.stack - 1) * decisions.longest_gap if ring.oldest else 0 * decisions.longest_gap
+        first, last = decisions.first_number(ring.oldest + reach), decisions.count
+        unfinished = decisions.unfinished(first)
         return TransitionRange(
             hold, self.layout.stack, ring.head, tuple(first.tolist()), tuple(last.tolist()), unfinished
         )
@@ -134,17 +108,13 @@ class TransitionBuffer(Buffer[TransitionLayout]):
         return TransitionSnapshot(self.memory, self.take())
 
     def _counters(self) -> dict[str, Any]:
-        own = {} if self._decisions is None else {"decisions": self._decisions.counters()}
-        return super()._counters() | own | {"fresh": self._fresh.tolist()}
+        return super()._counters() | {"decisions": self._decisions.counters(), "ended": self._ended.tolist()}
 
     def _set_counters(self, counters: Mapping[str, Any]) -> None:
         super()._set_counters(counters)
-        self._fresh = np.array(counters["fresh"], np.bool_)
-        if self._decisions is not None:
-            self._decisions.set_counters(counters["decisions"])
+        self._ended = np.array(counters["ended"], np.bool_)
+        self._decisions.set_counters(counters["decisions"])
 
     def _arrays(self, first: int) -> dict[str, list[Array]]:
-        if self._decisions is None:
-            return super()._arrays(first)
         own = {"decisions before": self._ring.unrolled(self._decisions.before, first)}
         return super()._arrays(first) | own | {"decisions": [self.memory.tables["decisions"]]}

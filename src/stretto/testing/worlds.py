@@ -15,9 +15,9 @@ from stretto import hash_seed
 from stretto.adapters.blocks import as_env
 from stretto.envs.make import make_vec
 from stretto.envs.slot import reset_privately
-from stretto.envs.tasks import Tasks, first_resets
 from stretto.errors import InvalidOutput, UsageError, WorkerDied, WorldHung
 from stretto.missions.resolve import makers
+from stretto.missions.tasks import Tasks, first_resets
 from stretto.seeding import PrivateGenerators, SeedTree
 from stretto.testing.runs import Run, play, sample_actions, where_parted
 from stretto.testing.values import ContractBroken
@@ -45,7 +45,7 @@ class _Checked:
     tasks: Tasks | None
 
 
-def check_env(
+def check_env(  # noqa: PLR0913  every choice has a name and a default here
     id_or_factory: Any,
     *,
     steps: int = 100,
@@ -53,6 +53,8 @@ def check_env(
     tasks: Tasks | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     variants: Sequence[str] = (),
+    cogs: int | None = None,
+    map_seed: int | None = None,
 ) -> list[str]:
     """Check that a world repeats itself, also elsewhere and after a kill; return what was found to hold.
 
@@ -65,7 +67,7 @@ def check_env(
     Raises:
         ContractBroken: with a plain sentence for each thing that does not hold, and where the two runs part.
     """
-    (make,) = makers(id_or_factory, 1, env_kwargs, variants=variants)
+    (make,) = makers(id_or_factory, 1, env_kwargs, variants=variants, cogs=cogs, map_seed=map_seed)
     world = _Checked(make, steps, seed, tasks)
     held: list[str] = []
     broken: list[str] = []

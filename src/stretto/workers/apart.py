@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from stretto.errors import Place
+from stretto.errors import Place, WorkerDied
 from stretto.workers.backends import PROCESS
 from stretto.workers.base import Port
-from stretto.workers.requests import sender
+from stretto.workers.requests import Seat, TellWhoAsked, sender
 from stretto.workers.supervisor import Supervisor
 
 T = TypeVar("T")
@@ -59,14 +59,23 @@ def run_apart(function: Callable[[Beat], T], doing: str, limit_seconds: float) -
     Raises:
         UsageError: if the function cannot be pickled.
     """
-    with Supervisor(PROCESS) as supervisor:
+    with Supervisor(PROCESS, recovery=_TellAlone()) as supervisor:
         seat = supervisor.add_seat(partial(_Caller, function, doing))
         request = supervisor.ask(seat, sender(_Call()), doing, limit_seconds)
         supervisor.wait([request])
     if request.error is None:
         value: T = request.value
         return value
+    error = request.error
+    if isinstance(error, WorkerDied):
+        error = WorkerDied(f"its process died {error.place}: {error.ended}", error.place, ended=error.ended)
     if request.lost:
-        reason = str(request.error).partition("; its Python stack")[0].partition("\n")[0]
-        return Problem(reason, lost=True, error=request.error)
-    return Problem(f"it raised {request.error!r}", lost=False, error=request.error)
+        return Problem(str(error).partition("; its Python stack")[0].partition("\n")[0], lost=True, error=error)
+    return Problem(f"it raised {error!r}", lost=False, error=error)
+
+
+class _TellAlone(TellWhoAsked):
+    """Tells of a worker that is the only one, and therefore needs no number."""
+
+    def place(self, seat: Seat, doing: str) -> Place:
+        return Place(doing)

@@ -134,6 +134,7 @@ class Port:
     arena: Arena
     interruptible: bool = False  # it runs in the thread that Ctrl-C reaches
     muted: bool = False  # while steps are replayed, what they print was printed before
+    held: list[Output] | None = None  # where output waits that may never be shown
     serving: int = 0  # the number of the request that is being answered
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ from stretto.workers.launcher import STACK_SIGNAL, Descriptors
 from stretto.workers.mail import Disconnected, SocketMail
 from stretto.workers.message import message_port
 from stretto.workers.output import forward_output
-from stretto.workers.serving import Waiting, serve
+from stretto.workers.serving import Host, Waiting, serve
 from stretto.workers.surroundings import Surroundings
 from stretto.workers.waiting import wait_for_requests
 
@@ -62,7 +62,7 @@ def run_worker(fds: Descriptors, parent: int) -> None:
         else:
             port, wait = _shared_port(around, fds, mail)
         finish_lines = forward_output(port, around.log_levels)
-        serve(port, wait)
+        serve(Host(port), wait)
         finish_lines()
         ctypes.CDLL(None).fflush(None)  # what a world printed from C
     except (Disconnected, ConnectionError):

@@ -9,6 +9,7 @@ a lock, so a side that dies leaves nothing locked.
            1 CALLER_ASLEEP  the caller sleeps, or is about to            caller
            2 TRACING        time each request                            caller
            3 LEARNED        what has been learned from mail, a bit each  caller
+           4 SLEEPS_AT_ONCE the caller needs the worker's core meanwhile caller
            8 DONE           requests answered so far                     worker
            9 WORKER_ASLEEP  the worker sleeps, or is about to            worker
           10 MAIL           frames sent so far                           worker
@@ -31,7 +32,7 @@ import select
 import threading
 import time
 
-HEAD, CALLER_ASLEEP, TRACING, LEARNED = 0, 1, 2, 3
+HEAD, CALLER_ASLEEP, TRACING, LEARNED, SLEEPS_AT_ONCE = 0, 1, 2, 3, 4
 DONE, WORKER_ASLEEP, MAIL, NOTE = 8, 9, 10, 11
 POSITION, COUNT, BEAT = 16, 17, 18
 RING = 24

@@ -12,9 +12,12 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable
+from typing import Any
 
+from stretto import trace
+from stretto.budget import NativeThreads
 from stretto.workers.arena import Arena
-from stretto.workers.base import Factory, Port, Start, Worker
+from stretto.workers.base import Factory, Port, Service, Start, Worker
 from stretto.workers.control import DONE, NO_BELL, RING, private_words
 from stretto.workers.mail import LocalMail
 from stretto.workers.serving import Host
@@ -25,14 +28,16 @@ _LOOK_SECONDS = 0.25
 class InlineWorker(Worker):
     """Runs its service in the caller's thread. It cannot die apart from the caller, nor be killed.
 
-    `working` is the thread that is at work for it, 0 if there is none.
+    `working` is the thread that is at work for it, 0 if there is none; meanwhile `native` caps the threads of libraries.
     """
 
-    def __init__(self, index: int, capacity: int, arena: Arena, factory: Factory) -> None:
+    def __init__(
+        self, index: int, capacity: int, arena: Arena, factory: Factory, native: NativeThreads | None = None
+    ) -> None:
         super().__init__(index, private_words(capacity), LocalMail(), NO_BELL)
         self.port = Port(index, self.words, self._mail, NO_BELL, NO_BELL, arena)
         self.port.interruptible = True
-        self._host = Host(self.port)
+        self._host, self._native = Host(self.port), native or NativeThreads()
         self._answered = 0
         self.working = 0
         self._ended = threading.Event()
@@ -43,23 +48,37 @@ class InlineWorker(Worker):
         self.made += 1
         return self.made
 
-    def do(self, code: int) -> object:
-        """Do what a signal says now, with nothing else requested, and return the answer; a failure goes by mail."""
+    @property
+    def service(self) -> Service:
+        """What it serves, once it was started."""
+        assert self._host.service is not None
+        return self._host.service
+
+    def do(self, function: Callable[[Any], object], argument: Any) -> Any:
+        """Let its service do something now, and return what it gives; what it raises is told as in any other answer."""
+        if self._answered < self.made:  # Ctrl-C has left something
+            self.work()
+        tracing = trace.active
+        began = 0 if tracing is None else time.monotonic_ns()
         self.made = self._answered = number = self.made + 1
-        host, self.port.serving = self._host, number
+        raised = self._native.cap()
         self.working = threading.get_ident()
         try:
-            assert host.service is not None
-            return host.service.signal(code)
-        except BaseException as error:  # noqa: BLE001  it is told as any other answer
-            host.tell_failure(number, error)
-            return None
+            return function(argument)
+        except BaseException as error:  # noqa: BLE001  whatever it is, its place is told
+            failure = self._host.failure(number, error)
         finally:
             self.words[DONE] = number
             self.working = 0
+            if raised:
+                self._native.restore(raised)
+            if tracing is not None:
+                tracing.add("signal", began)
+        raise failure.error()
 
     def work(self) -> None:
         host, words = self._host, self.words
+        raised = self._native.cap()
         self.working = threading.get_ident()
         try:
             while self._answered < self.made:
@@ -69,6 +88,7 @@ class InlineWorker(Worker):
             # One that was interrupted counts as answered, or whoever waits for it would wait for ever.
             words[DONE] = self._answered
             self.working = 0
+            self._native.restore(raised)
 
     def work_once(self) -> bool:
         """Serve the oldest request; return whether there was one."""
@@ -104,7 +124,7 @@ class InlineWorker(Worker):
 def _look_until_its_end(
     reference: weakref.ref[InlineWorker], ended: threading.Event, limit: Callable[[], float | None], remedy: str
 ) -> None:
-    seen, since, shown = (0, 0, 0), 0.0, False
+    seen, since, shown = (0, 0, 0), time.monotonic(), False
     while not ended.wait(_LOOK_SECONDS) and (worker := reference()) is not None:
         now, seconds = time.monotonic(), limit()
         if worker.progress != seen or not worker.working:

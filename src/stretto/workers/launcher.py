@@ -1,4 +1,4 @@
-"""The launcher: a process that starts workers fast, and without running the user's main module again.
+"""The launcher: a process that starts workers fast, and without running the user's main module again. Its caller's end.
 
 It is a fresh interpreter that has imported what every worker needs, has no threads, and forks on request; a further
 worker takes milliseconds. It touches no global start method, and neither does it inherit the caller's locks, so it
@@ -15,14 +15,12 @@ import contextlib
 import errno
 import json
 import os
-import select
 import signal
 import socket
 import struct
 import subprocess
 import sys
 import threading
-import traceback
 import weakref
 from typing import NamedTuple
 
@@ -31,13 +29,11 @@ from stretto.budget import native_thread_variables
 from stretto.errors import LauncherFailed, ResourceError
 from stretto.workers.arena import resources
 
-_PAIR = struct.Struct("<qq")
+PAIR = struct.Struct("<qq")
 """A request: its number, and how many descriptors come with it. The reply: the same number, and a process id or -errno."""
 
 _ANSWER_SECONDS = 60.0
 """How long the launcher may take to answer: at first it imports numpy and gymnasium."""
-
-_PARENT_CHECK_SECONDS = 0.2
 
 STACK_SIGNAL = signal.SIGUSR2
 """Makes a worker write its Python stack into the file that it shares with the caller."""
@@ -45,7 +41,9 @@ STACK_SIGNAL = signal.SIGUSR2
 EXIT_MARK = b"\0"
 """Stands around the exit code (of a signal: -number) that the launcher writes behind that when the worker has exited."""
 
-_BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from stretto.workers.launcher import main; main()"
+# What reaches the caller (Ctrl-C) is the caller's to act on, from the first moment.
+_BOOT = """import sys, json, signal; signal.signal(signal.SIGINT, lambda *_: None)
+sys.path[:] = json.loads(sys.argv[1]); from stretto.workers.fork_server import main; main()"""
 
 
 class Descriptors(NamedTuple):
@@ -99,17 +97,17 @@ class Launcher:
     def _spawn(self, channel: socket.socket, fds: list[int]) -> int:
         self._requests += 1
         try:
-            socket.send_fds(channel, [_PAIR.pack(self._requests, len(fds))], fds)
+            socket.send_fds(channel, [PAIR.pack(self._requests, len(fds))], fds)
         except OSError as error:
             if error.errno == errno.ETOOMANYREFS:
                 raise ResourceError(f"no more descriptors can be passed to workers ({error.strerror})") from None
             raise ConnectionError from error
         number = pid = 0
         while number != self._requests:  # an earlier one may have been interrupted before it was answered
-            reply = channel.recv(_PAIR.size)
+            reply = channel.recv(PAIR.size)
             if not reply:
                 raise ConnectionResetError
-            number, pid = _PAIR.unpack(reply)
+            number, pid = PAIR.unpack(reply)
         if pid < 0:
             raise ResourceError(f"no further worker process can be started ({os.strerror(-pid)})")
         return pid
@@ -166,123 +164,6 @@ def launcher() -> Launcher:
         # At exit finalizers run the newest first: the vector environments close their worlds before this.
         weakref.finalize(Launcher, _launchers.setdefault(pid, Launcher()).close)
     return _launchers[pid]
-
-
-# ---- the launcher's own process ----
-
-
-def main() -> None:
-    """Serve requests for workers until the caller has gone."""
-    # What reaches the caller (Ctrl-C) is the caller's to act on; and signals that it blocks are not blocked here.
-    signal.signal(signal.SIGINT, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    channel = socket.socket(fileno=int(sys.argv[2]))
-    caller = int(sys.argv[3])
-    # What every worker needs is imported before it is forked: also what steps worlds, which the package names.
-    import gymnasium.vector  # noqa: F401
-
-    import stretto.workers.child
-
-    _ = stretto.make_vec
-
-    server = _ForkServer(channel, caller)
-    server.run()
-    for pid in server.stack_fds:
-        kill_group(pid)
-
-
-class _ForkServer:
-    """Forks workers, reaps them, and ends them with the caller."""
-
-    def __init__(self, channel: socket.socket, caller: int) -> None:
-        self.channel = channel
-        self.caller = caller
-        self.pid = os.getpid()
-        self.stack_fds: dict[int, int] = {}  # of each child
-        self.wake_read, self.wake_write = os.pipe()
-        for fd in (self.wake_read, self.wake_write):
-            os.set_blocking(fd, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
-
-    def run(self) -> None:
-        """Serve until the caller has gone."""
-        import gc
-
-        gc.freeze()  # fewer pages are copied in the children
-        poller = select.poll()
-        poller.register(self.channel, select.POLLIN)
-        poller.register(self.wake_read, select.POLLIN)
-        while os.getppid() == self.caller:
-            for fd, _ in poller.poll(_PARENT_CHECK_SECONDS * 1000):
-                if fd == self.wake_read:
-                    os.read(self.wake_read, 4096)
-                elif not self.serve():
-                    return
-            self.reap()
-
-    def serve(self) -> bool:
-        try:
-            data, fds, _, _ = socket.recv_fds(self.channel, _PAIR.size, len(Descriptors._fields))
-        except ConnectionError:
-            return False
-        if not data:
-            return False
-        number, count = _PAIR.unpack(data)
-        try:
-            if len(fds) < count:  # the kernel drops those that exceed the limit of this process
-                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            pid = os.fork()
-        except OSError as error:
-            pid = -(error.errno or errno.EAGAIN)
-        else:
-            if pid == 0:
-                self.become_worker(Descriptors(*fds))
-            self.stack_fds[pid] = Descriptors(*fds).stack
-            fds.remove(self.stack_fds[pid])
-            with contextlib.suppress(OSError):
-                os.setpgid(pid, pid)
-        for fd in fds:
-            os.close(fd)
-        with contextlib.suppress(OSError):  # the caller may have gone
-            self.channel.send(_PAIR.pack(number, pid))
-        return True
-
-    def become_worker(self, fds: Descriptors) -> None:
-        from stretto.workers.child import run_worker
-
-        code = 1
-        try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            self.channel.close()
-            for fd in (self.wake_read, self.wake_write, *self.stack_fds.values()):
-                os.close(fd)
-            for fd in fds:
-                if fd >= 0:
-                    os.set_inheritable(fd, False)  # a program that a world starts must not keep them open
-            # If the launcher has died since, the caller has had another worker started with these descriptors.
-            run_worker(fds, self.pid)
-            code = 0
-        except BaseException:  # noqa: BLE001  ours, not the world's: it goes where the caller finds it with the worker's end
-            os.write(fds.stack, traceback.format_exc().encode())
-        finally:
-            os._exit(code)
-
-    def reap(self) -> None:
-        while self.stack_fds:
-            try:
-                exited = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            except ChildProcessError:
-                return
-            if exited is None:
-                return
-            kill_group(exited.si_pid)  # before it is reaped: its id cannot belong to anybody else yet
-            _, status = os.waitpid(exited.si_pid, 0)
-            stack_fd = self.stack_fds.pop(exited.si_pid)
-            with contextlib.suppress(OSError):
-                os.write(stack_fd, EXIT_MARK + str(os.waitstatus_to_exitcode(status)).encode() + EXIT_MARK)
-            os.close(stack_fd)
 
 
 def kill_group(pid: int) -> None:

@@ -8,30 +8,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-from stretto.budget import NativeThreads
 from stretto.workers.base import Failure, Worker
 from stretto.workers.control import DONE, MAIL, NOTE, NOTE_BITS, PLAIN_STORES_PUBLISH
 from stretto.workers.requests import Seat
 from stretto.workers.waiting import spin_limit
 
-if TYPE_CHECKING:
-    from stretto.workers.inline import InlineWorker
-
 UNSETTLED: list[Any] = []
 """Stands for the answers where somebody is slow, has failed or put something out: now they need records."""
 
 
-def signal_idle(
-    seats: Sequence[Seat], workers: Sequence[Worker], code: int, native: NativeThreads, spin_seconds: float
-) -> list[Any] | None:
+def signal_idle(seats: Sequence[Seat], workers: Sequence[Worker], code: int, spin_seconds: float) -> list[Any] | None:
     """Let the workers of all seats do what a signal says; return their answers in order, `None` if there are none.
 
-    `native` caps the threads of those that run in the caller; others are looked at for `spin_seconds` or longer.
+    Those that do not run in the caller are looked at for `spin_seconds` or longer.
     """
-    if len(workers) == 1 and seats[0].inline:
-        return _do_alone(seats[0], cast("InlineWorker", workers[0]), code, native)
     remote = []
     for seat, worker in zip(seats, workers, strict=True):
         worker.signal(code)
@@ -40,13 +32,9 @@ def signal_idle(
     quick = PLAIN_STORES_PUBLISH
     began = time.perf_counter()
     if len(remote) < len(workers):
-        raised = native.cap()
-        try:
-            for seat, worker in zip(seats, workers, strict=True):
-                if seat.inline:
-                    worker.work()
-        finally:
-            native.restore(raised)
+        for seat, worker in zip(seats, workers, strict=True):
+            if seat.inline:
+                worker.work()
     until = 0.0
     for worker in remote:
         words, number = worker.words, worker.made
@@ -61,19 +49,6 @@ def signal_idle(
         if words[MAIL] != worker.read or words[NOTE] >> NOTE_BITS == worker.made:
             return _answers(seats, workers)
     return None
-
-
-def _do_alone(seat: Seat, worker: InlineWorker, code: int, native: NativeThreads) -> list[Any] | None:
-    """Let the caller, who has no other workers, do what a signal says."""
-    raised = native.cap()
-    try:
-        value = worker.do(code)
-    finally:
-        native.restore(raised)
-    if worker.has_mail:
-        seat.values[worker.made] = value
-        return UNSETTLED
-    return None if value is None else [value]
 
 
 def _answers(seats: Sequence[Seat], workers: Sequence[Worker]) -> list[Any]:

@@ -8,7 +8,8 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, BinaryIO, TextIO
 
 from stretto.errors import Place
@@ -100,8 +101,31 @@ def _portable(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def _send(port: Port, kind: str, content: Any, place: Place) -> None:
-    if not port.muted:
-        port.send(Output(kind, content, place, port.serving))
+    if port.muted:
+        return
+    output = Output(kind, content, place, port.serving)
+    if port.held is None:
+        port.send(output)
+    else:
+        port.held.append(output)
+
+
+@contextmanager
+def held_back(port: Port) -> Iterator[None]:
+    """Hold back what the body puts out in a worker, and show it only if the body raises.
+
+    What a process held back that dies is lost with it. The caller's own process prints directly, as ever: a debugger in it
+    must be seen.
+    """
+    port.held = held = list[Output]()
+    try:
+        yield
+    except BaseException:
+        for output in held:
+            port.send(output)
+        raise
+    finally:
+        port.held = None
 
 
 def forward_output(port: Port, levels: Mapping[str, int]) -> Callable[[], None]:

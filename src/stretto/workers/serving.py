@@ -49,14 +49,14 @@ class Host:
         except Abandoned:
             raise
         except BaseException as error:  # noqa: BLE001  whatever it is, the caller is told
-            self.tell_failure(number, error)
+            self.port.send(self.failure(number, error), number)
 
-    def tell_failure(self, number: int, error: BaseException) -> None:
-        """Send what a request raised as its answer; Ctrl-C goes on where it is the caller's."""
+    def failure(self, number: int, error: BaseException) -> Failure:
+        """Return what a request raised as its answer; Ctrl-C goes on where it is the caller's."""
         # A world that calls sys.exit() has failed; it must not end the worker, or it would be tried again.
         if self.port.interruptible and isinstance(error, KeyboardInterrupt):
             raise error
-        self.port.send(_failure(number, error, self.port), number)
+        return _failure(number, error, self.port)
 
     def _send_span(self, name: str, began: int) -> None:
         log = trace.Trace()
@@ -77,9 +77,9 @@ class Host:
         return None
 
 
-def serve(port: Port, wait: Waiting) -> None:
+def serve(host: Host, wait: Waiting) -> None:
     """Answer requests until told to stop, or until `wait` raises because the caller has gone."""
-    host = Host(port)
+    port = host.port
     words, capacity = port.words, len(port.words) - RING
     answered = 0
     while not host.stopped:

@@ -15,7 +15,7 @@ from stretto.budget import NativeThreads
 from stretto.errors import StrettoError, WorkerDied, WorldHung
 from stretto.workers.arena import Arena, resources
 from stretto.workers.base import Backend, Factory, Output, Worker
-from stretto.workers.control import Bell
+from stretto.workers.control import SLEEPS_AT_ONCE, Bell
 from stretto.workers.inline import InlineWorker
 from stretto.workers.lockstep import UNSETTLED, signal_idle
 from stretto.workers.output import deliver_all
@@ -44,9 +44,9 @@ EXIT_SECONDS = 1.0
 class Supervisor:
     """Owns workers, the bell that wakes their caller, and the arena that holds what they share.
 
-    A worker hangs when it shows no sign of life for longer than the limit of what it was asked. Workers look for the next
-    request for `spin_seconds` before they sleep, and so does the caller if it `spins`: where each has a core. Each worker
-    computes with `native_threads`, and so does the caller in a seat that is inline.
+    A worker hangs when it shows no sign of life for longer than the limit of what it was asked. Where workers and the caller
+    have a core each, or the caller is one of them, all look for what comes next for `spin_seconds` before they sleep. Else
+    the caller needs their cores while they wait. Workers compute with `native_threads`, as does the caller in an inline seat.
     """
 
     def __init__(
@@ -67,12 +67,18 @@ class Supervisor:
             self._bell = Bell.create()
             self.arena = Arena.create(shared=backend.pickles and backend.shares_memory)
         self._clock = backend.clock
-        self._waiter = Waiter(self._bell, self._spin_seconds if spins else 0.0, self._clock)
+        self._spins = spins
+        self._waiter = Waiter(self._bell, self._spin_seconds, self._clock)
         self._native = NativeThreads(native_threads)
         self._outputs: list[Output] = []  # those to be shown next
         self._owner = os.getpid()
         self._traced = False  # the workers were told to trace, and not yet to stop
         self._letting_go = self._closed = False
+
+    @property
+    def spins(self) -> bool:
+        """Whether the caller has a core to look with before it sleeps."""
+        return self._spins or any(seat.inline for seat in self.seats)
 
     # ---- seats ----
 
@@ -89,7 +95,7 @@ class Supervisor:
         """Start a worker in a seat that has none."""
         if seat.inline:
             worker: Worker
-            worker = inline = InlineWorker(seat.index, seat.capacity, self.arena, seat.factory)
+            worker = inline = InlineWorker(seat.index, seat.capacity, self.arena, seat.factory, self._native)
             inline.watch(seat.present_limit, self.recovery.remedy)
         else:
             assert self.backend.start is not None
@@ -98,6 +104,8 @@ class Supervisor:
             worker = self.backend.start(*where, seat.factory, **settings)
             self._waiter.watch(worker)
         seat.take(worker, self._clock.now())
+        for other in self.remote:
+            other.words[SLEEPS_AT_ONCE] = not self.spins
         self.recovery.started(seat)
         # The worker's constructor has sent `Start`, which is its request number 1.
         seat.requests.appendleft(Request(seat, not_again, "building", self._start_seconds, number=1, setup=True))
@@ -162,11 +170,14 @@ class Supervisor:
     def signal_all(self, code: int, doing: str, limit_seconds: float | None) -> list[Any] | None:
         """Let every worker do what a signal says; return their answers in order, `None` if there are none."""
         seats = self.seats
+        if len(seats) == 1 and isinstance(seats[0].worker, InlineWorker) and not seats[0].requests:
+            value = seats[0].worker.do(seats[0].worker.service.signal, code)
+            return None if value is None else [value]
         workers = [seat.worker for seat in seats if seat.worker is not None and not seat.requests]
         if len(workers) < len(seats) or trace.active is not None or self._traced:
             self._traced = trace.active is not None
             return self.settle([self.ask(seat, signaller(code), doing, limit_seconds) for seat in seats])
-        answers = signal_idle(seats, workers, code, self._native, self._spin_seconds)
+        answers = signal_idle(seats, workers, code, self._spin_seconds)
         if answers is UNSETTLED:
             return self.settle([self._record(seat, signaller(code), doing, limit_seconds) for seat in seats])
         return answers
@@ -203,18 +214,15 @@ class Supervisor:
     def _work_inline(self, requests: Sequence[Request], wanted: int) -> None:
         for seat in self.seats:
             if seat.inline and seat.requests and isinstance(seat.worker, InlineWorker):
-                worker, raised = seat.worker, self._native.cap()
-                try:
-                    if wanted == len(requests):
-                        worker.work()
-                    while count_finished(requests) < wanted and seat.worker is worker and worker.work_once():
-                        self._advance(seat)
-                finally:
-                    self._native.restore(raised)
+                worker = seat.worker
+                if wanted == len(requests):
+                    worker.work()
+                while count_finished(requests) < wanted and seat.worker is worker and worker.work_once():
+                    self._advance(seat)
 
     def _wait(self, requests: Sequence[Request], wanted: int) -> None:
         ready = answered_enough(requests, wanted)
-        if self._waiter.spin(ready):
+        if self.spins and self._waiter.spin(ready):
             return
         seconds_left = min([seat.ends() for seat in self.seats]) - self._clock.now()
         for worker in self._waiter.sleep(self.remote, ready, seconds_left):
@@ -316,12 +324,6 @@ class Supervisor:
             self._waiter.forget(seat.worker)
             seat.worker.kill()
             seat.worker = None
-
-    def abandon(self, seat: Seat) -> None:
-        """End a worker at once; what it was asked is never answered."""
-        seat.requests.clear()
-        seat.outputs.clear()
-        self.discard(seat)
 
     # ---- ending ----
 

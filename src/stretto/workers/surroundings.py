@@ -42,7 +42,7 @@ class Surroundings:
         os.environ.update(self.environment)
         os.environ.update(native_thread_variables(self.native_threads))
         if self.native_threads > 1:
-            NativeThreads(self.native_threads).cap()  # the launcher has loaded numpy's library with one
+            NativeThreads(self.native_threads).cap_for_good()  # the launcher has loaded numpy's library with one
         with contextlib.suppress(OSError):  # the folder may have been removed since
             os.chdir(self.folder)
         sys.path[:] = self.import_path

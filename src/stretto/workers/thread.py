@@ -9,14 +9,14 @@ import threading
 import traceback
 from typing import Any
 
-from stretto.budget import NativeThreads
+from stretto.budget import NativeThreads, share_native_threads
 from stretto.errors import ResourceError
 from stretto.seeding import take_turn_from, waits_for_turn
 from stretto.workers.arena import Arena, resources
 from stretto.workers.base import Factory, Port, Start, Worker
 from stretto.workers.control import Bell, private_words
 from stretto.workers.mail import Disconnected, LocalMail
-from stretto.workers.serving import Abandoned, serve
+from stretto.workers.serving import Abandoned, Host, serve
 from stretto.workers.waiting import wait_for_requests
 
 
@@ -42,9 +42,11 @@ class ThreadWorker(Worker):
             bell = Bell.create()
         super().__init__(index, private_words(capacity), LocalMail(), bell)
         self._left = False
+        self._native = NativeThreads(native_threads)
+        share_native_threads()
         port = Port(index, self.words, self._mail, bell, caller_bell, arena)
         self._thread = threading.Thread(
-            target=_run, args=(port, native_threads), name=f"stretto-worker-{index}", daemon=True
+            target=_run, args=(port, self._native), name=f"stretto-worker-{index}", daemon=True
         )
         try:
             self._thread.start()
@@ -69,6 +71,7 @@ class ThreadWorker(Worker):
             take_turn_from(self._thread.ident)
             # A world that catches even this goes on; one whose C code never returns was never here to catch it.
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread.ident), ctypes.py_object(Abandoned))
+            self._native.let_go()  # one that never comes back must not keep the caller's pools small
             self.bell.close_writer()  # one that has nothing to do ends
 
     def close(self, timeout: float) -> None:
@@ -82,13 +85,21 @@ class ThreadWorker(Worker):
             self.bell.close()
 
 
-def _run(port: Port, native_threads: int) -> None:
-    wait, native = wait_for_requests(0.0), NativeThreads(native_threads)
+class _ThreadHost(Host):
+    """Caps native threads while it answers. It lets go before the caller sees the answer and computes with its own number."""
 
-    def wait_and_cap(port: Port, answered: int) -> int:
-        made = wait(port, answered)
-        native.cap_thread()  # each time: a world may have imported torch since
-        return made
+    def __init__(self, port: Port, native: NativeThreads) -> None:
+        super().__init__(port)
+        self._native = native
 
+    def answer(self, number: int, code: int) -> None:
+        self._native.cap()  # each time: a world may have imported torch since
+        try:
+            super().answer(number, code)
+        finally:
+            self._native.let_go()  # the thread's own limits stay as they are
+
+
+def _run(port: Port, native: NativeThreads) -> None:
     with contextlib.suppress(Abandoned, Disconnected):
-        serve(port, wait_and_cap)
+        serve(_ThreadHost(port, native), wait_for_requests(0.0))

@@ -7,7 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 
 from stretto.workers.base import Port, Worker
-from stretto.workers.control import CALLER_ASLEEP, HEAD, PLAIN_STORES_PUBLISH, WORKER_ASLEEP, Bell, Clock, fence
+from stretto.workers.control import (
+    CALLER_ASLEEP,
+    HEAD,
+    PLAIN_STORES_PUBLISH,
+    SLEEPS_AT_ONCE,
+    WORKER_ASLEEP,
+    Bell,
+    Clock,
+    fence,
+)
 from stretto.workers.mail import Disconnected
 
 SPIN_SHARE, LONGEST_SPIN_SECONDS = 0.25, 5e-3
@@ -108,7 +117,7 @@ def wait_for_requests(spin_seconds: float) -> Callable[[Port, int], int]:
         return made
 
     def spin(words: memoryview, answered: int) -> int:
-        if spin_seconds and PLAIN_STORES_PUBLISH:
+        if spin_seconds and PLAIN_STORES_PUBLISH and not words[SLEEPS_AT_ONCE]:
             now = clock()
             until = now + spin_limit(spin_seconds, now - began)
             while clock() < until:

@@ -7,14 +7,16 @@ import io
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stretto.checkpoint import atomic_write
 from stretto.errors import UsageError
-from stretto.evaluation.playing.rendering import Picture
 from stretto.evaluation.records import EpisodeRecord, RecordKey, episode_file_name
+
+if TYPE_CHECKING:
+    from stretto.evaluation.playing.rendering import Picture
 
 FOLDER = "videos"
 FRAMES_PER_SECOND = 12

@@ -22,14 +22,16 @@ from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task, batch_rows
 from stretto.evaluation.playing.episodes import Played, failure_of, play_to_end
 from stretto.evaluation.playing.rendering import why_unseen
 from stretto.evaluation.records import episode_file_name
-from stretto.policies.actors import PolicyPlan
-from stretto.policies.runners import InPlace, Runner
+from stretto.policies.policy_plan import PolicyPlan
+from stretto.policies.questions import Runner
+from stretto.policies.runners import InPlace
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
 from stretto.rollout import FORFEIT, EpisodePlan, rollout
 from stretto.run_trace import TracedService, traced_runner, traced_world
 from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws, PrivateGenerators, SeedTree
 from stretto.workers.base import Port
+from stretto.workers.output import held_back
 
 __calls_user_code__ = True
 
@@ -108,7 +110,7 @@ class EpisodeService:
 
     def handle(self, message: Any) -> object:
         if self._port.pickles:
-            self._native.cap()  # of libraries, too, that were loaded since; in the caller's process others see to that
+            self._native.cap_for_good()  # of libraries, too, that were loaded since; others see to the caller's process
         match message:
             case Look(mission, entry, acting):
                 self._at("starting", mission, entry)
@@ -178,7 +180,8 @@ class EpisodeService:
 
     def _look(self, mission: int, entry: int, *, acting: bool) -> Facts:
         agents = self._worlds_of(mission, 1).spec.agents
-        found = [self._try_out(spec, mission, acting=acting) for spec in self._plan.entries[entry].specs]
+        with held_back(self._port):  # what is printed here is printed again in the episodes that count
+            found = [self._try_out(spec, mission, acting=acting) for spec in self._plan.entries[entry].specs]
         facts = Facts(
             agents,
             tuple(drawn for _, drawn, _ in found),

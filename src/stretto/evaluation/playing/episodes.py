@@ -47,6 +47,7 @@ class _Tally:
 
     def __init__(self, keep_digests: bool, names: Sequence[str]) -> None:
         self.played, self._keeps_digests, self._names = Played(), keep_digests, names
+        self._begun = False
         self._seen: dict[AgentId, int] = {}
         self._infos: dict[AgentId, dict[str, Any]] = {}  # the last one of each agent
 
@@ -58,9 +59,11 @@ class _Tally:
         for agent in step.overdue:
             played.overdue[agent] = played.overdue.get(agent, 0) + 1
         if step.fault is not None:
-            before = step.fault.whose == "world" and bool(step.actions)  # the step that it raised in does not count
-            played.failure = _failure(step.fault, step.steps - before, limit_seconds, self._names)
+            # Steps count from 1. A world's has been counted by now; that of a policy begins when it has chosen.
+            number = step.steps + (step.fault.whose == "policy") if self._begun else None
+            played.failure = _failure(step.fault, number, limit_seconds, self._names)
         elif outcome is not None:
+            self._begun = True
             if not step.actions:
                 played.rewards = dict.fromkeys(outcome.acting, 0.0)
             for agent, reward in outcome.rewards.items():
@@ -129,7 +132,7 @@ def _numbers(infos: Mapping[AgentId, Mapping[str, Any]]) -> WorldStatistics:
 # ---- why there is no result ----
 
 
-def _failure(fault: Fault, step: int, limit_seconds: float | None, names: Sequence[str]) -> EpisodeFailure:
+def _failure(fault: Fault, step: int | None, limit_seconds: float | None, names: Sequence[str]) -> EpisodeFailure:
     error, policy = fault.error, None if fault.policy is None else names[fault.policy]
     if isinstance(error, _LOST):
         whose = "a process of the policies" if fault.agent is None else f"the process of agent {fault.agent}'s policy"

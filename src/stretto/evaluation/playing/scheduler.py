@@ -24,8 +24,7 @@ from stretto.evaluation.playing.reproduce import reproduce
 from stretto.evaluation.playing.task_queue import TaskQueue
 from stretto.evaluation.playing.tracebacks import without_addresses
 from stretto.evaluation.progress import RunningTask
-from stretto.evaluation.records import EpisodeFailure, EpisodeRecord, split_statistics
-from stretto.evaluation.statistics.summarize import LARGEST
+from stretto.evaluation.records import LARGEST, EpisodeFailure, EpisodeRecord, split_statistics
 from stretto.workers.base import Backend
 from stretto.workers.requests import Request
 from stretto.workers.supervisor import Supervisor
@@ -176,12 +175,16 @@ class Scheduler:
         self._attempts[task] = self._attempts.get(task, 0) + 1
         self._began[task] = time.monotonic()
         message = PlayTask(task, self._facts[task.mission, task.entry], self._cores, task in self._apart)
-        return message, "playing", self._limit(task)
+        return message, "playing", self._wait_seconds(task)
 
     def _limit(self, task: Task) -> float | None:
-        """Return for how long a worker may be silent while it plays a task."""
+        """Return for how long a worker may be silent while it plays a task, as the user has it."""
         agents = len(self._facts[task.mission, task.entry].agents) * len(task.episodes)
-        limit = self._settings.limits.silence_seconds(agents)
+        return self._settings.limits.silence_seconds(agents)
+
+    def _wait_seconds(self, task: Task) -> float | None:
+        """Return when a worker is ended that plays a task in silence: after those below it, which tell whose fault it is."""
+        limit = self._limit(task)
         strategies = self._settings.strategies(self._plan.entries[task.entry])
         below = task in self._apart or "processes" in strategies or "adaptive" in strategies
         return limit if limit is None or not below else limit + MARGIN_SECONDS
@@ -199,7 +202,7 @@ class Scheduler:
         # Policies that run elsewhere are told by themselves: then it was the world.
         what = "the world's process" if task in self._apart else "the process of the world and its policies"
         message, text = how_lost(what, error, self._limit(task))
-        step = answer.position - 1 if answer.position else None  # beginning an episode is counted, too
+        step = answer.position or None  # beginning an episode counts: with one step done, it was in the second
         failure = EpisodeFailure(type(error).__name__, message, step=step, traceback=text)
         return self._lost(task, Played(failure=failure))
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-import sysconfig
-from pathlib import Path
 
-_OURS = Path(__file__).parent.parent
-_PYTHONS = Path(sysconfig.get_path("stdlib"))
+from stretto.identity.owners import Owner, owner_of
 
 
 def last_place(traceback: str) -> str:
@@ -20,18 +17,28 @@ def last_place(traceback: str) -> str:
     if mark:
         traceback = stack.partition("\n\n")[0]
     places = [
-        (Path(file), f"{file}:{line}")
+        (owner, f"{file}:{line}")
         for file, line in re.findall(r'File "([^"<]+)", line (\d+)', traceback)
-        if _OURS not in Path(file).parents
+        if (owner := owner_of(file)) is not Owner.STRETTO
     ]
     if mark:
         places.reverse()
-    users = [place for path, place in places if not _is_pythons(path)] or [place for _, place in places]
+    users = [place for owner, place in places if owner is not Owner.PYTHON] or [place for _, place in places]
     return users[-1] if users else ""
 
 
-def _is_pythons(path: Path) -> bool:
-    return _PYTHONS in path.parents and "site-packages" not in path.parts
+def without_our_frames(traceback: str) -> str:
+    """Return the same text without the calls of this package, and without what a crash tells of extension modules."""
+    kept, ours = [], False
+    for line in traceback.splitlines():
+        frame = re.match(r'\s*File "([^"]+)", line \d+', line)
+        if frame is not None:
+            ours = frame[1] == "<string>" or owner_of(frame[1]) is Owner.STRETTO
+        elif not line.startswith("    "):  # what is deeper belongs to the frame above
+            ours = line.startswith("Extension modules")
+        if not ours:
+            kept.append(line)
+    return "\n".join(kept).rstrip()
 
 
 def without_addresses(text: str) -> str:

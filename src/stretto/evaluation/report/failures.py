@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from stretto.evaluation.playing.tracebacks import last_place
 from stretto.evaluation.records import EpisodeFailure, EpisodeRecord
 from stretto.evaluation.report.wording import numbers_text
-from stretto.evaluation.statistics.summarize import has_result
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ def group_failures(records: Iterable[EpisodeRecord]) -> list[FailureGroup]:
     """
     found: dict[tuple[str, str, str], list[tuple[EpisodeFailure, EpisodeRecord]]] = {}
     for record in records:
-        if not has_result(record):
+        if not record.has_result:
             failure = record.failure or EpisodeFailure("RewardNotFinite", f"the reward is {record.reward}")
             alike = record.label, failure.kind, last_place(failure.traceback) or failure.message
             found.setdefault(alike, []).append((failure, record))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,10 +13,12 @@ from stretto.evaluation.report.answer import Answer, answer_of
 from stretto.evaluation.report.failure_section import failure_section
 from stretto.evaluation.report.failures import FailureGroup, group_failures
 from stretto.evaluation.report.film_section import film_section
+from stretto.evaluation.report.findings import Findings
 from stretto.evaluation.report.identity_section import identity_section
+from stretto.evaluation.report.page import figures, invocations, page, versions
 from stretto.evaluation.report.page_elements import facts_list, table, text
 from stretto.evaluation.report.plots import Axis, Row, estimate, plot, strip, versus
-from stretto.evaluation.report.report import Report
+from stretto.evaluation.report.statistics_section import statistics_section
 from stretto.evaluation.report.text_table import pooled_rows
 from stretto.evaluation.report.wording import (
     counted,
@@ -26,24 +27,15 @@ from stretto.evaluation.report.wording import (
     score_interval_text,
     score_text,
     short_number,
-    shorten,
 )
-from stretto.evaluation.statistics.summarize import counted_rewards, seconds_taken
+from stretto.evaluation.statistics.summarize import counted_rewards
 from stretto.evaluation.statistics.summary import Summary
 from stretto.run_folder import CHANGES, IDENTITY, INVOCATIONS, TIMING
 
-_LONGEST_HEAD = 40
-_SHOWN_VERSIONS = ("stretto", "python", "numpy", "gymnasium", "torch")
 _REWARD = "reward of an agent in an episode"
 
-# The colours of policies lie 23 or more apart in CIELAB, for all eyes and for each kind of colour blindness, and have a
-# contrast of 4.5 to 1 with what is behind them. Beyond six they repeat: a name always stands beside its colour.
-_STYLE = files("stretto.evaluation.report").joinpath("report.css").read_text("utf-8")
 
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; media-src data:"
-
-
-def render_html(report: Report, films: Mapping[RecordKey, Path] | None = None) -> str:
+def render_html(report: Findings, films: Mapping[RecordKey, Path] | None = None) -> str:
     """Return the page, as the text of a file. `films` of episodes are embedded; the page has no section that is empty."""
     groups = group_failures(report.records)
     sections = {
@@ -54,27 +46,17 @@ def render_html(report: Report, films: Mapping[RecordKey, Path] | None = None) -
         "Ratings": _ratings(report.summary),
         "Films": film_section(films or {}),
         "Rewards": _distributions(report),
-        "Statistics": _game_statistics(report),
+        "Statistics": statistics_section(report.summary),
         "Timing": _timing(report),
         "Plan": facts_list(
             {key: value for key, value in report.plan.items() if key not in (TIMING, IDENTITY, CHANGES)}
         ),
         "Identity": identity_section(report.plan),
     }
-    shown = {title: words for title, words in sections.items() if words}
-    links = "".join(f'<a href="#{title.lower()}">{title}</a>' for title in shown)
-    body = "".join(
-        f'<section id="{name.lower()}"><h2>{name}</h2>\n{words}</section>\n' for name, words in shown.items()
-    )
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Evaluation</title>\n'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        f"<style>\n{_STYLE}</style></head><body>\n{_head(report, groups)}<nav>{links}</nav>\n{body}</body></html>\n"
-    )
+    return page("Evaluation", _head(report, groups), sections)
 
 
-def render_fragment(report: Report) -> str:
+def render_fragment(report: Findings) -> str:
     """Return the answer and the table of results, for a page of somebody else."""
     return f"{_answer(answer_of(report.summary), 'strong')}{_sizes(report)}{_results_table(report.summary)}"
 
@@ -82,14 +64,14 @@ def render_fragment(report: Report) -> str:
 # ---- the answer ----
 
 
-def _head(report: Report, groups: Sequence[FailureGroup]) -> str:
+def _head(report: Findings, groups: Sequence[FailureGroup]) -> str:
     failed = sum(len(group.records) for group in groups)
     warning = ""
     if failed:
         count = "count as the worst seen" if report.summary.failed == "worst" else "do not count"
         what = f"{failed:,} of {counted(len(report.records), 'episode')} failed and {count}"
         warning = f'<p class="bad"><a href="#failures">{what}</a></p>\n'
-    about = f"{_sizes(report)}{_run(report.plan.get(TIMING))}{_versions(report.plan)}"
+    about = f"{_sizes(report)}{invocations(report.plan.get(TIMING))}{versions(report.plan)}"
     return f"{_answer(answer_of(report.summary), 'h1')}{warning}{about}"
 
 
@@ -98,33 +80,17 @@ def _answer(answer: Answer, tag: str) -> str:
     return f"<{tag}>{text(answer.headline)}</{tag}>\n" + (f'<ul class="answer">{reasons}</ul>\n' if reasons else "")
 
 
-def _sizes(report: Report) -> str:
+def _sizes(report: Findings) -> str:
     summary = report.summary
     policies = {row.policy for row in summary.by_policy} or summary.labels
     sizes = [(len(policies), "policy"), (len(summary.missions), "mission"), (len(report.records), "episode")]
     return f'<p class="soft">{" · ".join(counted(size, noun) for size, noun in sizes)}</p>\n'
 
 
-def _run(timing: Any) -> str:
-    """Say when the evaluation was begun and resumed, and by which commands."""
-    lines = []
-    for one in timing.get(INVOCATIONS, []) if isinstance(timing, Mapping) else ():
-        command = f" · <code>{text(one['command'])}</code>" if "command" in one else ""
-        lines.append(f"<time>{text(one['began'])}</time>{command}")
-    return f'<p id="run" class="soft">{"<br>resumed ".join(lines)}</p>\n' if lines else ""
-
-
-def _versions(plan: Mapping[str, Any]) -> str:
-    """Say which versions of what played it; all else that produced it has a section of its own."""
-    installed = plan.get(IDENTITY, {}).get("installation", {})
-    versions = [f"{name} {installed[name]}" for name in _SHOWN_VERSIONS if name in installed]
-    return f'<p class="soft"><a href="#identity">{text(" · ".join(versions))}</a></p>\n' if versions else ""
-
-
 # ---- results ----
 
 
-def _results(report: Report) -> str:
+def _results(report: Findings) -> str:
     summary = report.summary
     rules = {
         "exclude": "An episode that failed for one policy is left out for all of them. A policy without any result on a "
@@ -195,7 +161,7 @@ def _mixes(summary: Summary) -> str:
     return f"<h3>Policies of a mix</h3><p>{note}</p>{table(heads, cells, names=len(names))}" if cells else ""
 
 
-def _comparison(report: Report) -> str:
+def _comparison(report: Findings) -> str:
     summary = report.summary
     plots = []
     for name in ("All missions", *summary.missions):
@@ -205,10 +171,10 @@ def _comparison(report: Report) -> str:
         values = {row.label: (row.score, row.score_interval) if pooled else (row.iqm, row.interval) for row in rows}
         plots.append(_estimates(report, name, f"IQM of the {what}", values))
     note = "Interquartile means and their 95% intervals, of a bootstrap stratified by mission."
-    return _plots(note, plots) if len(summary.labels) > 1 else ""
+    return figures(note, plots) if len(summary.labels) > 1 else ""
 
 
-def _estimates(report: Report, name: str, what: str, values: Mapping[str, tuple[Any, Any]]) -> str:
+def _estimates(report: Findings, name: str, what: str, values: Mapping[str, tuple[Any, Any]]) -> str:
     """Plot values with intervals; nothing if there are none."""
     found = {label: pair for label, pair in values.items() if pair[0] is not None}
     axis = Axis.over([end for value, interval in found.values() for end in (value, *(interval or ()))], what)
@@ -216,7 +182,7 @@ def _estimates(report: Report, name: str, what: str, values: Mapping[str, tuple[
     return plot(name, f"{what} on {name}, with 95% intervals", axis, rows) if rows else ""
 
 
-def _improvement(report: Report) -> str:
+def _improvement(report: Findings) -> str:
     compared = [row for row in report.summary.comparisons if row.episodes]
     pooled = [row for row in compared if row.mission is None]
     unit = "score" if len(report.summary.missions) > 1 else "reward"
@@ -245,7 +211,7 @@ def _improvement(report: Report) -> str:
         if row.mission is not None
     ]
     note = "Episode by episode, on the same mission with the same seed; a tie counts one half. Bars are 95% intervals."
-    return _plots(note, plots) + "<h3>By mission</h3>" + table(heads, cells, names=3) if pooled else ""
+    return figures(note, plots) + "<h3>By mission</h3>" + table(heads, cells, names=3) if pooled else ""
 
 
 def _ratings(summary: Summary) -> str:
@@ -273,10 +239,12 @@ def _ratings(summary: Summary) -> str:
         "Ratings are on the scale of Elo: of two policies that are 400 points apart, the higher one is expected to get more "
         "reward than the other ten times as often. Their mean is 1500."
     )
-    return _plots(note, plots) + "<h3>Who played with whom</h3>" + table(heads, sorted(cells), names=2) if rated else ""
+    return (
+        figures(note, plots) + "<h3>Who played with whom</h3>" + table(heads, sorted(cells), names=2) if rated else ""
+    )
 
 
-def _distributions(report: Report) -> str:
+def _distributions(report: Findings) -> str:
     rewards = counted_rewards(report.records, report.summary.failed)
     marks = {(row.mission, row.label): row.iqm for row in report.summary.by_mission}
     plots = []
@@ -289,29 +257,11 @@ def _distributions(report: Report) -> str:
         ]
         plots.append(plot(mission, f"Rewards of the episodes on {mission}", axis, rows) if rows else "")
     note = "Dots are episodes, boxes their middle half, whiskers reach to the extremes. A diamond is the IQM."
-    return _plots(note, plots)
+    return figures(note, plots)
 
 
-def _game_statistics(report: Report) -> str:
-    words = ""
-    for mission in report.summary.missions:
-        rows = [row for row in report.summary.by_mission if row.mission == mission]
-        names = sorted({name for row in rows for name in row.statistics})
-        cells = [[name, *(short_number(row.statistics.get(name, {}).get("mean")) for row in rows)] for name in names]
-        if cells:
-            heads = ["mean over episodes", *_short_heads([row.label for row in rows])]
-            words += f"<h3>{text(mission)}</h3>{table(heads, cells)}"
-    return words
-
-
-def _short_heads(labels: Sequence[str]) -> Sequence[str]:
-    """Return labels short enough not to make the heads of all columns high, or as they are if that made two alike."""
-    short = [shorten(label, _LONGEST_HEAD) for label in labels]
-    return short if len(set(short)) == len(set(labels)) else labels
-
-
-def _timing(report: Report) -> str:
-    seconds = {record.key: seconds_taken(record) for record in report.records if seconds_taken(record)}
+def _timing(report: Findings) -> str:
+    seconds = {record.key: record.seconds for record in report.records if record.seconds}
     speeds = {(row.mission, row.label): row.timing.get("steps_per_second") for row in report.summary.by_mission}
     plots, cells = [], []
     for mission, points in report.points(seconds):
@@ -326,15 +276,11 @@ def _timing(report: Report) -> str:
         plots.append(plot(mission, f"Seconds that the episodes on {mission} took", axis, rows))
     heads = ["mission", "policy", "episodes", "seconds", "median", "longest", "steps/s"]
     note = "What the episodes took by the clock, on which nothing else here depends. A diamond is the median."
-    words = _plots(note, plots) + table(heads, cells, names=2) if seconds else ""
+    words = figures(note, plots) + table(heads, cells, names=2) if seconds else ""
     timing = report.plan.get(TIMING, {})
     timing = timing if isinstance(timing, Mapping) else {"seconds": timing}
     return words + facts_list({name: value for name, value in timing.items() if name != INVOCATIONS})
 
 
-def _plots(note: str, plots: Sequence[str]) -> str:
-    return f'<p>{note}</p><div class="plots">{"".join(plots)}</div>\n' if any(plots) else ""
-
-
-def _colour(report: Report, label: str) -> int:
+def _colour(report: Findings, label: str) -> int:
     return report.summary.labels.index(label) % 6

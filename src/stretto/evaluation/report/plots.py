@@ -13,7 +13,7 @@ from statistics import quantiles
 
 from stretto.evaluation.report.page_elements import text
 from stretto.evaluation.report.wording import interval_text, short_number, shorten
-from stretto.evaluation.statistics.bootstrap import Interval
+from stretto.evaluation.statistics.averages import Interval
 
 MOST_POINTS = 250  # episodes in a row of a plot: more are a smear, and make the page slow
 _NARROWEST = 270  # pixels that the narrowest plot has for the text of a row

@@ -8,7 +8,6 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,8 @@ from stretto.checkpoint import atomic_write_all
 from stretto.errors import UsageError
 from stretto.evaluation.films.film_files import saved_films
 from stretto.evaluation.records import EpisodeRecord, RecordKey, read_records
+from stretto.evaluation.report.findings import Findings
+from stretto.evaluation.report.html import render_fragment, render_html
 from stretto.evaluation.report.text_table import headings, lines, text_table
 from stretto.evaluation.report.wording import counted
 from stretto.evaluation.statistics.scales import References
@@ -29,18 +30,13 @@ _GROUPS = ("rewards", "policies", "overdue", "statistics", "agent_statistics", "
 """The last columns of a table, by what they are about."""
 
 
-@dataclass(frozen=True, repr=False)
-class Report:
+class Report(Findings):
     """The episodes of an evaluation in the order of its plan, their summary, and a description of the plan.
 
     `plan` is free-form and must survive JSON. All that depends on the clock is under keys called `timing`: in the
     records, in the summary, and, if the caller puts any there, in the plan. Two runs of one plan differ in nothing
     else, and neither do their files: in `episodes.csv` these are the last columns, in `report.html` one section.
     """
-
-    records: tuple[EpisodeRecord, ...]
-    summary: Summary
-    plan: Mapping[str, Any]
 
     @classmethod
     def of(
@@ -61,15 +57,6 @@ class Report:
         records.sort(key=lambda record: (missions.index(record.mission), labels.index(record.label), record.episode))
         # Through JSON, so that a plan is the same before it is saved and after it was loaded.
         return cls(tuple(records), summary, json.loads(_json(plan)))
-
-    def points(self, values: Mapping[RecordKey, float]) -> Iterator[tuple[str, dict[str, list[tuple[int, float]]]]]:
-        """Yield each mission with, by label, the numbers of its episodes and their `values`, where they have one."""
-        found: dict[str, dict[str, list[tuple[int, float]]]] = {}
-        for record in self.records:
-            points = found.setdefault(record.mission, {}).setdefault(record.label, [])
-            if record.key in values:
-                points.append((record.episode, values[record.key]))
-        yield from found.items()
 
     def headings(self, width: int = 80) -> tuple[str, ...]:
         """Return what the columns of `rows` are, see `text_table`."""
@@ -141,14 +128,10 @@ class Report:
 
     def _repr_html_(self) -> str:
         """Return what notebooks show: the answer and the table."""
-        from stretto.evaluation.report.html import render_fragment  # which is built on this module
-
         return render_fragment(self)
 
     def to_html(self, films: Mapping[RecordKey, Path] | None = None) -> str:
         """Return what `report.html` holds: a page that needs no other file, with films of episodes, if there are any."""
-        from stretto.evaluation.report.html import render_html  # which is built on this module
-
         return render_html(self, films)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:

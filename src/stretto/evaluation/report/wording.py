@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stretto.evaluation.statistics.bootstrap import Interval
+from stretto.evaluation.statistics.averages import Interval
 
 
 def short_number(value: float | None) -> str:

@@ -1,9 +1,14 @@
-"""Means that do not depend on the order of the values."""
+"""Means that do not depend on the order of the values, and what an interval around one is."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+
+Interval = tuple[float, float]
+
+CONFIDENCE = 0.95
+"""How likely an interval has the true value in it."""
 
 
 def mean(values: Sequence[float]) -> float | None:

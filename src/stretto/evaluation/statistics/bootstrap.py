@@ -14,14 +14,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.evaluation.statistics.averages import CONFIDENCE, Interval
 from stretto.seeding import SeedTree
 
-Interval = tuple[float, float]
 Strata = Mapping[str, Sequence[float]]
 Shape = tuple[tuple[str, int], ...]
 Numbers = NDArray[np.float64]
 
-CONFIDENCE = 0.95
 RESAMPLES = 2_000
 _MOST_COLUMNS = 500  # resamples at a time, each lot from a stream of its own: what is computed stays in the cache
 _MOST_COUNTS = 1 << 20  # in such a lot, where there are very many numbers to draw from

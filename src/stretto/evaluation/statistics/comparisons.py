@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from stretto.evaluation.statistics.averages import mean
-from stretto.evaluation.statistics.bootstrap import Bootstrap, Interval
+from stretto.evaluation.statistics.averages import Interval, mean
+from stretto.evaluation.statistics.bootstrap import Bootstrap
 from stretto.evaluation.statistics.score_interval import score_interval, share_of_wins
 from stretto.evaluation.statistics.summary import Comparison
 

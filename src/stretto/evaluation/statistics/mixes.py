@@ -7,8 +7,8 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from stretto.evaluation.records import EpisodeRecord
-from stretto.evaluation.statistics.averages import interquartile_mean, mean
-from stretto.evaluation.statistics.bootstrap import Bootstrap, Interval
+from stretto.evaluation.statistics.averages import Interval, interquartile_mean, mean
+from stretto.evaluation.statistics.bootstrap import Bootstrap
 from stretto.evaluation.statistics.comparisons import compare_all, with_intervals
 from stretto.evaluation.statistics.ratings import Rating, rate
 from stretto.evaluation.statistics.summary import Comparison, PolicySummary

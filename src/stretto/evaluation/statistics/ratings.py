@@ -15,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.evaluation.statistics.bootstrap import CONFIDENCE, Interval
+from stretto.evaluation.statistics.averages import CONFIDENCE, Interval
 
 MEAN_RATING = 1500.0
 _POINTS = 400 / math.log(10)  # in one unit of log odds

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from statistics import NormalDist
 
-from stretto.evaluation.statistics.bootstrap import CONFIDENCE, Interval
+from stretto.evaluation.statistics.averages import CONFIDENCE, Interval
 
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 _HALVINGS = 60  # more than a float has digits

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import get_args
 
 from stretto.errors import UsageError
-from stretto.evaluation.records import EpisodeRecord, RecordKey
+from stretto.evaluation.records import LARGEST, EpisodeRecord, RecordKey
 from stretto.evaluation.statistics.averages import interquartile_mean, mean
 from stretto.evaluation.statistics.bootstrap import RESAMPLES, Bootstrap
 from stretto.evaluation.statistics.comparisons import compare_all, with_intervals
@@ -25,8 +25,6 @@ from stretto.evaluation.statistics.mixes import summarize_mix
 from stretto.evaluation.statistics.scales import References, normalized, scales_of
 from stretto.evaluation.statistics.summary import Failed, LabelSummary, Summary
 from stretto.seeding import SeedTree
-
-LARGEST = 1e150  # numbers beyond are no results: their sums and differences need not be finite
 
 
 def summarize(
@@ -60,7 +58,7 @@ def summarize(
         parts.setdefault((record.mission, record.label), []).append(record)
         parts.setdefault((None, record.label), []).append(record)
     rows = {part: _summarize_label(part, found, rewards, scores, bootstrap) for part, found in parts.items()}
-    well = [record for record in ordered if record.key in rewards and has_result(record)]
+    well = [record for record in ordered if record.key in rewards and record.has_result]
     mixes = [summarize_mix(label, [r for r in well if r.label == label], missions, bootstrap) for label in labels]
     compared = compare_all(missions, labels, _by_label(rewards), _by_label(scores), bootstrap)
     intervals = bootstrap.intervals()
@@ -105,7 +103,7 @@ def counted_rewards(records: Iterable[EpisodeRecord], failed: Failed = "exclude"
     if failed not in get_args(Failed):
         raise UsageError(f"failed must be one of {', '.join(get_args(Failed))}, got {failed!r}")
     records = list(records)
-    results = {record.key: float(record.reward) for record in records if has_result(record)}
+    results = {record.key: float(record.reward) for record in records if record.has_result}
     if failed == "exclude":
         compared = {(mission, label) for mission, label, _ in results}
         lost = {(r.mission, r.episode) for r in records if r.key not in results and (r.mission, r.label) in compared}
@@ -115,17 +113,6 @@ def counted_rewards(records: Iterable[EpisodeRecord], failed: Failed = "exclude"
         worst[mission] = min(reward, worst.get(mission, reward))
     failures = {r.key: worst[r.mission] for r in records if r.key not in results and r.mission in worst}
     return results | failures
-
-
-def has_result(record: EpisodeRecord) -> bool:
-    """Whether an episode ended well, with a reward that can be compared."""
-    return record.failure is None and abs(float(record.reward)) <= LARGEST
-
-
-def seconds_taken(record: EpisodeRecord) -> float:
-    """Return how long an episode took by the clock, 0 if nobody knows."""
-    seconds = float(record.timing.get("seconds") or 0.0)
-    return seconds if 0.0 < seconds <= LARGEST else 0.0
 
 
 def _summarize_label(
@@ -138,7 +125,7 @@ def _summarize_label(
     """Return all but the intervals, which `bootstrap` is asked for."""
     mission, label = part
     counted = [record for record in records if record.key in rewards]
-    well = [record for record in records if has_result(record)]
+    well = [record for record in records if record.has_result]
     played = [record for record in well if record.key in rewards]
     comparable = len({record.mission for record in records}) == 1
     found = {"reward": _strata(counted if comparable else [], rewards), "score": _strata(counted, scores)}
@@ -157,6 +144,7 @@ def _summarize_label(
         steps=mean([record.steps for record in played]),
         overdue=int(sum(sum(record.overdue.values()) for record in records)),
         statistics=_game_statistics(played) if comparable else {},
+        agent_statistics=_agent_statistics(played) if comparable else {},
         timing=_throughput(well),
         score=interquartile_mean(values["score"]),
     )
@@ -178,19 +166,29 @@ def _by_label(values: Mapping[RecordKey, float]) -> dict[str, dict[str, dict[int
 
 
 def _game_statistics(records: Sequence[EpisodeRecord]) -> dict[str, dict[str, float]]:
+    return _means(record.statistics for record in records)
+
+
+def _agent_statistics(records: Sequence[EpisodeRecord]) -> dict[str, dict[str, dict[str, float]]]:
+    names = sorted({name for record in records for name in record.agent_statistics})
+    return {name: _means(record.agent_statistics.get(name, {}) for record in records) for name in names}
+
+
+def _means(told: Iterable[Mapping[str, float | None]]) -> dict[str, dict[str, float]]:
+    """Return the mean of each name, and in how many episodes it was told."""
     values: dict[str, list[float]] = {}
-    for record in records:
-        for name, value in record.statistics.items():
+    for one in told:
+        for name, value in one.items():
             if value is not None and abs(float(value)) <= LARGEST:  # and not NaN: such games tell nothing
                 values.setdefault(name, []).append(float(value))
     return {name: {"mean": math.fsum(each) / len(each), "episodes": len(each)} for name, each in sorted(values.items())}
 
 
 def _throughput(records: Sequence[EpisodeRecord]) -> dict[str, float]:
-    timed = [record for record in records if seconds_taken(record)]
+    timed = [record for record in records if record.seconds]
     if not timed:
         return {}
-    seconds = math.fsum(map(seconds_taken, timed))
+    seconds = math.fsum(record.seconds for record in timed)
     steps = math.fsum(record.steps for record in timed)
     return {"episodes": len(timed), "seconds": seconds, "steps_per_second": steps / seconds}
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from stretto.evaluation.statistics.bootstrap import Interval
+from stretto.evaluation.statistics.averages import Interval
 from stretto.evaluation.statistics.scales import References, Scale
 
 Failed = Literal["exclude", "worst"]
@@ -20,9 +20,9 @@ class LabelSummary:
     `episodes` are those that count, `failures` those that failed, `left_out` those that do not count, because they
     failed here or for another label. Rewards are per agent and episode. `score` is the interquartile mean of normalized
     rewards, where there are reference policies. On several missions together there are no rewards and no statistics: only
-    scores can be pooled. Steps and `statistics` (of the game: a mean, and over how many episodes that report it) are of
-    counted episodes that did not fail; `overdue` are the deadlines struck in all episodes; `timing` is of all that did not
-    fail and were timed. None stands where there is no episode to tell.
+    scores can be pooled. Steps and `statistics` (of the game: a mean, and over how many episodes that report it), also
+    those by name and agent, are of counted episodes that did not fail; `overdue` are the deadlines struck in all episodes;
+    `timing` is of all that did not fail and were timed. None stands where there is no episode to tell.
     """
 
     mission: str | None
@@ -39,6 +39,7 @@ class LabelSummary:
     timing: Mapping[str, float] = field(default_factory=dict)
     score: float | None = None
     score_interval: Interval | None = None
+    agent_statistics: Mapping[str, Mapping[str, Mapping[str, float]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from stretto.errors import UsageError
 from stretto.seeding import SeedTree
 
 TaskSource = Callable[[int, int, np.random.Generator], Any]
@@ -14,6 +15,14 @@ TaskSource = Callable[[int, int, np.random.Generator], Any]
 
 Tasks = TaskSource | Sequence[Any]
 """A source of tasks, or a sequence to draw them from."""
+
+
+def check_tasks(tasks: Any) -> None:
+    """Raise unless this is a source of tasks, or `None`."""
+    if tasks is not None and not callable(tasks) and (not isinstance(tasks, Sequence) or not tasks):
+        raise UsageError(
+            f"tasks must be a function (slot, episode, stream) -> task, or a sequence with some, got {tasks!r}"
+        )
 
 
 def task_source(tasks: Tasks) -> TaskSource:

@@ -22,7 +22,7 @@ from stretto.workers.backends import PROCESS, SERIAL, THREAD
 from stretto.workers.base import Backend
 
 BUILD_SECONDS = 0.5
-"""A world that takes longer to build is not built just to be measured."""
+"""A world that takes longer to build makes one step instead of being measured."""
 
 STEP_SECONDS, RESET_SECONDS = 0.15, 0.05
 
@@ -42,6 +42,8 @@ LEAST_GAIN = 1.15
 """A predicted gain below this is not worth processes: the prediction may be off by as much."""
 
 MOST_WAITING_WORKERS = 32
+
+_UNTRIED = "it was not tried in a process of its own: if it crashes, this one does too (isolate=True prevents that)"
 
 COMPARED_STEPS = 400
 """How many steps a vectorized form is compared with its plain environments."""
@@ -67,7 +69,6 @@ class Probe:
     """What a throwaway instance showed: the time of a step with its share of resets, bytes, mail, global draws."""
 
     step: Timing
-    reset_seconds: float
     bytes: int
     by_mail: bool
     drawn: frozenset[str]
@@ -77,20 +78,28 @@ def probe(maker: Callable[[], Any], resets: Sequence[dict[str, Any]], beat: Beat
     """Build one world, step it for a moment with random actions, and throw it away.
 
     Its episodes begin with the arguments in `resets`, one after the other and then again. It draws from private
-    generators, so that the caller's global ones are untouched. Returns just the seconds that building took where that
-    was too long to go on.
+    generators, so that the caller's global ones are untouched. Where building took too long, it makes only one step, which
+    shows a world that crashes at once, and returns the seconds that building took.
     """
     private = PrivateGenerators(SeedTree(0).child("probe"), probation=1 << 62)
     began = time.perf_counter()
     env = private.run_repeatable(maker, undo=lambda first: first.close())
     built = time.perf_counter() - began
     try:
-        if built > BUILD_SECONDS:
-            return built
         beat()
+        if built > BUILD_SECONDS:
+            private.run_repeatable(_step_once, env, resets[0], beat)
+            return built
         return private.run_repeatable(_measure, env, itertools.cycle(resets), private)
     finally:
         env.close()
+
+
+def _step_once(env: gymnasium.Env[Any, Any], reset: dict[str, Any], beat: Beat) -> None:
+    env.action_space.seed(0)
+    env.reset(**reset)
+    beat()
+    env.step(env.action_space.sample())
 
 
 def _measure(env: gymnasium.Env[Any, Any], begin: Iterator[dict[str, Any]], private: PrivateGenerators) -> Probe:
@@ -116,7 +125,6 @@ def _measure(env: gymnasium.Env[Any, Any], begin: Iterator[dict[str, Any]], priv
     layout = SpaceLayout(env.observation_space)
     return Probe(
         step=Timing(timing.seconds + reset.seconds * resets / steps, timing.busy, timing.calls),
-        reset_seconds=reset.seconds,
         bytes=sum(leaf.nbytes for leaf in layout.fixed),
         by_mail=bool(layout.loose),
         drawn=frozenset(private.drawn),
@@ -173,10 +181,10 @@ def choose_backend(
     if isolate:
         told = "because isolate=True keeps worlds out of the caller"
         return Choice(PROCESS, everywhere, f"process with {everywhere} workers, {told}")
-    if count == 1:
-        return Choice(SERIAL, 1, f"serial, because there is only one {noun}")
-    if cores == 1:
-        return Choice(SERIAL, 1, "serial, because only one core is free")
+    if count == 1 or cores == 1:
+        # A process to try it in would take 50 ms, the first one 0.4 s, and there is nothing to choose.
+        why = f"there is only one {noun}" if count == 1 else "only one core is free"
+        return Choice(SERIAL, 1, f"serial, because {why}; {_UNTRIED}")
     try:
         seen = run_apart(partial(probe, maker, resets), "being measured", MEASURE_SECONDS)
     except UsageError as error:  # it cannot be pickled
@@ -185,7 +193,10 @@ def choose_backend(
         return _compare(seen, count, cores)
     # What a world raises is the user's to see where it is one of theirs, with the slot and the traceback. But one that
     # ended the process in which it was measured would end the caller's too.
-    lost, reason = (seen.lost, seen.reason) if isinstance(seen, Problem) else (False, f"it takes {seen:.1f} s to build")
+    if isinstance(seen, Problem):
+        lost, reason = seen.lost, seen.reason
+    else:
+        lost, reason = False, f"it takes {seen:.1f} s to build, so only its first step was tried"
     kept_out = "and isolate=True, which keeps it out of the caller, " if lost else ""
     told = f"one a free core, {kept_out}because a world could not be measured: {reason}"
     return Choice(PROCESS, everywhere, f"process with {everywhere} workers, {told}", isolate=lost)

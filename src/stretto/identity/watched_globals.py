@@ -7,25 +7,20 @@ has changed since, slots go different ways; that cannot be undone, but it is see
 from __future__ import annotations
 
 import sys
-import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
-from typing import Any, Self
+from types import FunctionType, ModuleType
+from typing import Any
 
-from stretto.envs.messages import LookAtGlobals
 from stretto.errors import GlobalsChanged, user_stacklevel
-from stretto.workers.requests import sender
-from stretto.workers.supervisor import Supervisor
+from stretto.identity.objects import names_used
+from stretto.identity.owners import is_users
 
 _LOOK_EVERY = 64
 """After how many steps it is looked whether something has changed, which takes a few microseconds."""
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _MISSING = object()
-_PARTS = ("stdlib", "platstdlib", "purelib", "platlib")
-_INSTALLED = [Path(sysconfig.get_path(part)) for part in _PARTS] + [Path(__file__).parents[1]]
 
 
 def globals_here(names: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Any]:
@@ -44,25 +39,11 @@ def classes_of(env: Any) -> list[type]:
 
 
 class GlobalsWatch:
-    """Warns of what worlds read that is not the same for the caller's share and for workers."""
+    """Warns of what worlds read that is not the same for the caller's share of them, `slots`, and for workers."""
 
-    def __init__(self, supervisor: Supervisor, classes: set[type]) -> None:
-        self._supervisor, self.values = supervisor, WatchedGlobals(classes)
+    def __init__(self, classes: Iterable[type], slots: range) -> None:
+        self.values, self._slots = WatchedGlobals(classes), slots
         self._steps = 0
-
-    @classmethod
-    def over(cls, supervisor: Supervisor, limit_seconds: float | None) -> Self | None:
-        """Watch the worlds of a supervisor, if some run in the caller and some in other processes."""
-        here = [seat for seat in supervisor.seats if seat.inline]
-        remote = [seat for seat in supervisor.seats if not seat.inline]
-        if not here or not remote or not supervisor.backend.pickles:
-            return None
-        classes = supervisor.settle([supervisor.ask(here[0], sender(LookAtGlobals()), "looking", limit_seconds)])[0]
-        watch = cls(supervisor, classes)
-        if names := list(watch.values.globals()):
-            there = supervisor.ask(remote[0], sender(LookAtGlobals(names)), "looking", limit_seconds)
-            watch.compare(supervisor.settle([there])[0])
-        return watch
 
     def compare(self, there: Mapping[tuple[str, str], Any]) -> None:
         """Warn of globals that workers, who import modules anew, have otherwise than the caller."""
@@ -83,14 +64,13 @@ class GlobalsWatch:
 
     def look(self) -> None:
         """Warn of what has changed since the worlds were made, while some of them run in the caller."""
-        for seat in self._supervisor.seats:
-            for name, before, now in self.values.changed() if seat.inline else ():
-                first, last = seat.factory.slots[0], seat.factory.slots[-1]
-                _warn(
-                    f"{name} was {before!r} when they were made and is {now!r}: slots {first} to {last}, which run in the "
-                    f"caller, see that, and others do not; give it by set_attr(), tasks or env_kwargs, or make the "
-                    f"environments anew"
-                )
+        first, last = self._slots[0], self._slots[-1]
+        for name, before, now in self.values.changed():
+            _warn(
+                f"{name} was {before!r} when they were made and is {now!r}: slots {first} to {last}, which "
+                f"run in the caller, see that, and others do not; give it by set_attr(), tasks or env_kwargs, or make the "
+                f"environments anew"
+            )
 
 
 def _warn(how: str) -> None:
@@ -131,7 +111,7 @@ class WatchedGlobals:
 
     def _walk(self, value: Any) -> None:
         """Look at a function or a class, and at those that it leads to."""
-        if id(value) in self._seen or not _is_users(value):
+        if id(value) in self._seen or not _of_user(value):
             return
         self._seen.add(id(value))
         if isinstance(value, type):
@@ -143,14 +123,14 @@ class WatchedGlobals:
                 for function in _functions(member):
                     self._walk(function)
         else:
-            for name in _names(value.__code__):
+            for name in names_used(value.__code__):
                 if name in value.__globals__:
                     self._look_at_global(value, name)
 
     def _look_at_global(self, function: FunctionType, name: str) -> None:
         found = function.__globals__[name]
-        if isinstance(found, ModuleType) and _is_users(found):
-            for key in _names(function.__code__):
+        if isinstance(found, ModuleType) and _of_user(found):
+            for key in names_used(function.__code__):
                 if key in vars(found):
                     self._look(f"{name}.{key}", vars(found), key)
         elif isinstance(found, FunctionType | type):
@@ -168,13 +148,12 @@ class WatchedGlobals:
                     self._kept[f"{name}[{inner!r}]"] = value, inner, one
 
 
-def _is_users(value: Any) -> bool:
+def _of_user(value: Any) -> bool:
     """Whether a function, a class or a module is of the user's own code: of a script, a notebook, or a file not installed."""
     module = value if isinstance(value, ModuleType) else sys.modules.get(value.__module__ or "")
     file = getattr(module, "__file__", None)
-    if file is None:  # of Python itself, unless somebody types it
-        return getattr(module, "__name__", None) == "__main__"
-    return not any(folder in Path(file).parents for folder in _INSTALLED)
+    # What has no file is of Python itself, unless somebody types it.
+    return is_users(file) if file is not None else getattr(module, "__name__", None) == "__main__"
 
 
 def _functions(member: Any) -> Iterator[FunctionType]:
@@ -185,8 +164,3 @@ def _functions(member: Any) -> Iterator[FunctionType]:
     elif isinstance(member, staticmethod | classmethod):
         inner = (member.__func__,)
     yield from (one for one in inner if isinstance(one, FunctionType))
-
-
-def _names(code: CodeType) -> set[str]:
-    """Return the names of globals and attributes in a function, and in those that are defined in it."""
-    return set(code.co_names).union(*(_names(inner) for inner in code.co_consts if isinstance(inner, CodeType)))

@@ -1,0 +1,231 @@
+"""`stretto train`: agents that learn in a mission."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from stretto.cli import options
+from stretto.cli.arguments import is_given, keep_arguments
+from stretto.cli.options import DONE, TableOrJson, flag
+from stretto.cli.results import prints_on_stderr
+from stretto.cli.text import filled, say, screen_width, users_code
+from stretto.errors import UsageError
+from stretto.evaluation.report.wording import counted, short_number
+from stretto.run_checkpoints import all_checkpoints
+from stretto.run_trace import trace_path
+
+if TYPE_CHECKING:
+    from stretto.cli.train_arguments import Asked
+    from stretto.training.report import TrainingReport
+
+
+def train_command(  # noqa: PLR0913, PLR0917  one parameter an option
+    context: typer.Context,
+    mission: options.Mission = None,
+    learner: Annotated[
+        str | None, typer.Option("--learner", metavar="NAME", help="How agents learn: ppo, dqn or file.py:CLASS.")
+    ] = None,
+    steps: Annotated[int | None, options.whole("--steps", help="How many environment steps.")] = None,
+    envs: Annotated[int | None, options.whole("--envs", help="How many environments agents learn in at once.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Settings, in a YAML file; --show-config prints one."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting, such as ppo.learning_rate=3e-4; can be repeated."),
+    ] = None,
+    show_config: Annotated[bool, flag("--show-config", help="Print all settings of the run as YAML, and end.")] = False,
+    variant: options.Variants = None,
+    cogs: options.Cogs = None,
+    map_seed: options.MapSeed = None,
+    max_steps: Annotated[int | None, options.whole("--max-steps", help="The most steps of an episode.")] = None,
+    turns: Annotated[
+        str | None, typer.Option("--turns", metavar="NAME", help="As for stretto eval; agents learn in such turns.")
+    ] = None,
+    seed: options.Seed = 0,
+    seeds: options.Seeds = None,
+    eval_every: Annotated[
+        int | None, options.whole("--eval-every", help="After how many steps agents play held-out episodes.")
+    ] = None,
+    backend: options.Backend = "auto",
+    jobs: options.Jobs = None,
+    device: options.Device = None,
+    debug: Annotated[bool, flag("--debug", help="Do everything in one thread of this process.")] = False,
+    out: options.Out = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            "--resume",
+            metavar="DIR",
+            help="Go on with the run in this folder, as if it had never been interrupted; with --out, in a new folder, where "
+            "settings may be others.",
+        ),
+    ] = None,
+    init_from: Annotated[
+        str | None,
+        typer.Option(
+            "--init-from", metavar="DIR[#AGENT]", help="Begin with the weights of a run, or of one agent of it."
+        ),
+    ] = None,
+    accept_changes: options.AcceptChanges = False,
+    trace: options.Trace = None,
+    allow_import: options.AllowImport = False,
+    output: Annotated[TableOrJson, typer.Option("--format", help="How results are printed.")] = TableOrJson.TABLE,
+    quiet: options.Quiet = False,
+) -> int:
+    """Let every agent of a mission learn from its own experience."""
+    check_installed()
+    from stretto.cli.train_arguments import asked_with, layers_of
+    from stretto.training.config import plain
+
+    values = dict(locals())
+    asked = asked_with(context, values, resume)
+    found = asked.missions(allow_import=allow_import)
+    asked, settled = asked.settled(found[0], layers_of(values))
+    if show_config:
+        print(yaml.safe_dump(plain(settled), sort_keys=False), end="")
+        return DONE
+    if settled.preset is not None:
+        say(f"settings of the preset {settled.preset} hold where no others are given; see them with --show-config")
+    how: dict[str, Any] = {
+        "config": plain(settled),
+        "max_steps": asked.max_steps,
+        "command": options.command_line(context),
+        "backend": "serial" if debug or jobs == 0 else backend,
+    }
+    if seeds is not None:
+        if is_given(context, "seed") or trace is not None or (out is not None and resume is not None):
+            raise UsageError(
+                "--seeds are several runs, got --seed, --trace, or --resume and --out together; leave one of them out"
+            )
+        how |= {"resume": resume is not None, "init_from": init_from, "accept_changes": accept_changes}
+        out = out or resume
+        several = options.read_seed_range(seeds)
+        with _log_shown(debug):
+            summary = _trained_seeds(found, several, out, 0 if debug else jobs, how, quiet=quiet or debug)
+        _print(list(summary["runs"].values()), output)
+    else:
+        spans = False if trace is None else trace or True
+        how |= {"seed": asked.seed, "trace": spans, "workers": jobs or None, "init_from": init_from}
+        how["resume"] = resume or False if out is not None else resume is not None
+        how["out"] = out = out or resume
+        with _log_shown(debug):
+            report = _trained(found, asked, {**how, "accept_changes": accept_changes}, quiet=quiet or debug)
+        _print([report.summary()], output)
+    if out is not None:
+        say(f"report: {out / 'report.html'}")
+    if trace is not None:
+        say(f"trace: {trace_path(trace or True, out)}")
+    return DONE
+
+
+@contextmanager
+def _log_shown(wanted: bool) -> Iterator[None]:
+    """Show what runs log while the body runs on stderr, updates of agents too, if that is wanted."""
+    from stretto.training.log import LOGGER, AgentFormatter
+
+    if not wanted:
+        yield
+        return
+    shown, level = logging.StreamHandler(), LOGGER.level
+    shown.setFormatter(AgentFormatter())
+    LOGGER.setLevel(logging.DEBUG)
+    LOGGER.addHandler(shown)
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(shown)
+        LOGGER.setLevel(level)
+
+
+def check_installed() -> None:
+    """Refuse to train without what the extra `train` installs."""
+    if missing := [name for name in ("torch", "pydantic") if find_spec(name) is None]:
+        raise UsageError(
+            f"training needs {' and '.join(missing)}, which this Python does not have; pip install 'stretto[train]'"
+        )
+
+
+def _trained(found: Sequence[Any], asked: Asked, how: Mapping[str, Any], *, quiet: bool) -> TrainingReport:
+    """Train; when interrupted, say what there is, and how to go on."""
+    from stretto.cli.train_progress import shown_progress
+    from stretto.training.progress import TrainingProgress
+    from stretto.training.report import TrainingInterrupted
+    from stretto.training.run_files import TRAINING
+    from stretto.training.train import train
+
+    progress, folder, kept = TrainingProgress(), how["out"], False
+
+    def begin(_: object) -> None:
+        nonlocal kept
+        if folder is not None and not kept:
+            keep_arguments(asked, folder, TRAINING, resume=how["resume"] is True)
+            kept = True
+
+    try:
+        with prints_on_stderr(), shown_progress(progress, quiet=quiet), users_code("training"):
+            return train(list(found), **how, on_interval=begin, progress=progress)
+    except TrainingInterrupted as interrupted:
+        steps, total = interrupted.report.steps, interrupted.report.config.steps
+        say(f"stretto: interrupted after {steps:,} of {counted(total, 'step')}")
+        if folder is not None and all_checkpoints(folder):
+            say(f"stretto: the last checkpoint is kept; go on with: stretto train --resume {folder}")
+        raise
+
+
+def _trained_seeds(
+    found: Sequence[Any], seeds: list[int], out: Path | None, jobs: int | None, how: Mapping[str, Any], *, quiet: bool
+) -> dict[str, Any]:
+    """Train once for each seed."""
+    from stretto.cli.train_progress import shown_seeds
+    from stretto.training.seeds import train_seeds
+
+    if out is None:
+        raise UsageError("runs of several seeds are kept in a folder, got none; add --out DIR")
+    total = how["config"]["steps"]
+    try:
+        with prints_on_stderr(), shown_seeds(out, seeds, total, quiet=quiet), users_code("training"):
+            return train_seeds(list(found), seeds, out, jobs=jobs, **how)
+    except KeyboardInterrupt:
+        say(
+            f"stretto: each run is in a folder of its own; go on with the same command and --resume {out} in place of --out"
+        )
+        raise
+
+
+def _print(summaries: Sequence[Mapping[str, Any]], output: TableOrJson) -> None:
+    """Print what came of one run, or of one a seed."""
+    if output is TableOrJson.JSON:
+        print(json.dumps(summaries[0] if len(summaries) == 1 else list(summaries), indent=2))
+        return
+    for summary in summaries:
+        timing = summary["timing"]
+        steps = f"{counted(summary['steps'], 'step')} in {timing['seconds']:.1f} s"
+        speed = f"{timing['steps_per_second']:,.0f} steps a second"
+        print(filled(f"{summary['mission']}, {summary['learner']}, seed {summary['seed']}: {steps}, {speed}"))
+        if "evaluation" in summary:
+            one = summary["evaluation"]
+            print(filled(f"mean return of {one['episodes']} held-out episodes: {short_number(one['return'])}"))
+    print()
+    table = Table(box=None, pad_edge=False)
+    table.add_column("agent", overflow="fold")
+    for heading in ("seed", "return", "updates", "weights"):
+        table.add_column(heading, justify="right")
+    for summary in summaries:
+        for agent, one in summary["agents"].items():
+            figures = short_number(one["return"]), f"{one['updates']:,}", one["weights"][:12]
+            table.add_row(escape(agent), str(summary["seed"]), *figures)
+    Console(width=screen_width(), highlight=False).print(table)

@@ -1,0 +1,57 @@
+"""BlockRunner: agents that follow policies which are already there, each for some agents of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stretto.budget import NativeThreads
+from stretto.core import BlockAnswer, BlockPolicy, EpisodeKey
+from stretto.policies.block_actors import BlockActors
+from stretto.policies.questions import AgentEpisode, Block, Decision, Question, Weights
+from stretto.spaces import Array
+
+
+class BlockRunner:
+    """Chooses in the caller's thread, a policy for a block of agents at a time. A call has `rows` rows for episodes."""
+
+    def __init__(self, policies: Sequence[BlockPolicy], rows: int, native_threads: int = 1) -> None:
+        self._policies, self._native = policies, NativeThreads(native_threads)
+        self._agents = sum(len(policy.world.agents) for policy in policies)
+        self._actors = [
+            BlockActors(policy, policy.world, rows * len(policy.world.agents), interchangeable=False)
+            for policy in policies
+        ]
+
+    def begin(self, agents: Sequence[AgentEpisode]) -> None:
+        for one in agents:
+            number = one.row // self._agents  # of the episode; rows count the agents of all policies
+            row = number * len(self._policies[one.policy].world.agents)
+            self._actors[one.policy].begin(one.episode, one.agent, row, one.tree)
+
+    def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
+        raise NotImplementedError("agents of policies that take blocks are asked by blocks")
+
+    def replies(self) -> list[Decision]:
+        raise NotImplementedError("agents of policies that take blocks are asked by blocks")
+
+    def act_block(self, block: Block, limit_seconds: float | None = None) -> BlockAnswer:
+        with self._native.capped():
+            return self._actors[block.policy].act(block.episodes, block.agents, block.observations, block.acting)
+
+    def memory(self, episodes: Sequence[EpisodeKey]) -> list[list[list[Array]]]:
+        return [actors.memory(episodes) for actors in self._actors]
+
+    def remember(self, episodes: Sequence[EpisodeKey], memory: Sequence[Sequence[Sequence[Array]]]) -> None:
+        for actors, arrays in zip(self._actors, memory, strict=True):
+            actors.remember(episodes, arrays)
+
+    def publish(self, version: int, weights: Weights) -> None:
+        raise NotImplementedError("these policies share the weights of whoever made them")
+
+    def end(self, episode: EpisodeKey) -> frozenset[str]:
+        for actors in self._actors:
+            actors.end(episode)
+        return frozenset()
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,106 @@
+"""Players: agents in an episode. How an agent's action is computed, alone or together with others, exists here alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from stretto.core import Action, AgentId, Observation, PolicyStep, own_copy
+from stretto.errors import PolicyFailed
+from stretto.policies.batches import Batches, Call
+from stretto.policies.block_actors import BlockActors
+from stretto.policies.questions import AgentEpisode, Decision, Question
+from stretto.seeding import PrivateGenerators
+
+__calls_user_code__ = True
+
+
+@dataclass(slots=True)
+class Player:
+    """An agent in an episode; `step` is its policy's, and `measured` how many more of its steps are measured."""
+
+    who: AgentEpisode
+    agent: AgentId
+    row: int
+    policy: Any
+    step: Callable[[Observation], Action]
+    guard: PrivateGenerators | None
+    measured: int
+
+
+def act_alone(player: Player, observation: Observation) -> Decision:
+    """Let one agent choose."""
+    try:
+        if player.guard is None and not player.measured:  # the common case, with nothing around it
+            began = time.perf_counter()
+            action = player.step(observation)
+            seconds = time.perf_counter() - began
+            if type(action) is PolicyStep:
+                return Decision(own_copy(action.action), seconds, says=own_copy(dict(action.says)))
+            return Decision(own_copy(action), seconds)  # its next may be the same array
+        return (
+            _measure(player, observation) if player.guard is None else player.guard.run(_measure, player, observation)
+        )
+    except (Exception, SystemExit) as error:
+        raise policy_failed(player.who, error) from error
+
+
+def _measure(player: Player, observation: Observation) -> Decision:
+    """Let one agent choose, and measure it: within, as waiting for one's turn with the global generators is no computing."""
+    player.measured = max(0, player.measured - 1)
+    began, busy = time.perf_counter(), time.thread_time() if player.measured else 0.0
+    action = player.step(observation)
+    seconds, computed = time.perf_counter() - began, time.thread_time() - busy if player.measured else 0.0
+    action, says = action if isinstance(action, PolicyStep) else (action, None)
+    return Decision(own_copy(action), seconds, computed, None if says is None else own_copy(dict(says)))
+
+
+def act_together(
+    policy: Any, batches: Batches, call: Call, players: Sequence[Player], observations: Sequence[Observation]
+) -> list[Decision]:
+    """Ask a policy for a whole batch; return what those do who have a place in the call."""
+    first = players[next(iter(call.places.values()))]
+
+    def step() -> list[Decision]:
+        policies, seen = batches.fill(call, players, observations)
+        began = time.perf_counter()
+        batches.spaces.on = True
+        try:
+            actions = list(policy.step_batch(policies, seen))
+        finally:
+            batches.spaces.on = False
+        if len(actions) != len(policies):
+            raise ValueError(f"step_batch must return an action for each of {len(policies)} agents, got {len(actions)}")
+        seconds = (time.perf_counter() - began) / len(call.places)
+        return [Decision(own_copy(actions[place]), seconds) for place in call.places]
+
+    try:
+        return step() if first.guard is None else first.guard.run(step)
+    except (Exception, SystemExit) as error:
+        raise policy_failed(first.who, error, together=len(call.places) > 1) from error
+
+
+def act_by_block(block: BlockActors, players: Sequence[Player], questions: Sequence[Question]) -> list[Decision]:
+    """Ask a policy that takes blocks for agents who are asked one by one."""
+    began = time.perf_counter()
+    try:
+        actions = block.answer([(one.episode, one.agent, one.observation) for one in questions])
+    except (Exception, SystemExit) as error:
+        raise policy_failed(players[0].who, error, together=len(players) > 1) from error
+    seconds = (time.perf_counter() - began) / len(players)
+    return [Decision(own_copy(action), seconds) for action in actions]
+
+
+def asked_by_block(_: Observation) -> Action:
+    """Stand in for the step of an agent whose policy takes blocks: nobody may ask it alone."""
+    raise AssertionError("agents of a policy that takes blocks are asked together")
+
+
+def policy_failed(who: AgentEpisode, error: BaseException, *, together: bool = False) -> PolicyFailed:
+    """Say whose policy raised. One that calls sys.exit() has failed, too, and must not end the program."""
+    error.add_note(f"in the policy of agent {who.agent}")
+    failed = PolicyFailed(f"the policy of agent {who.agent} raised {error!r}", who.policy, who.agent)
+    failed.episode, failed.together = who.episode, together
+    return failed

@@ -1,0 +1,104 @@
+"""What policies are asked and what they answer, and Runner: whoever answers, wherever that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from stretto.core import Action, AgentId, BlockAnswer, EpisodeKey, Observation
+from stretto.seeding import SeedTree
+from stretto.spaces import Array
+
+Weights = Mapping[int, Mapping[str, Array]]
+"""Arrays by name, for policies by number."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentEpisode:
+    """One agent in one episode: which policy it follows, the root of its random numbers, and its row.
+
+    `row` is the number of its row in the batches of a policy that acts for many at once. It decides last bits, so it must
+    follow from who this is (the number of the episode, and of the agent in it), never from who else is there. Numbers go on
+    and on: the rows of an episode's agents follow each other, and those of the next episode follow them.
+    """
+
+    episode: EpisodeKey
+    agent: AgentId
+    policy: int
+    tree: SeedTree
+    row: int = 0
+
+
+class Question(NamedTuple):
+    """An agent, which follows the policy with this number, has to act."""
+
+    episode: EpisodeKey
+    agent: AgentId
+    policy: int
+    observation: Observation
+
+
+class Block(NamedTuple):
+    """Agents that follow one policy have to act, in several slots at once.
+
+    `observations` is a batch of the agents' space with two leading axes, slots and agents, and is not taken apart for a
+    `BlockPolicy`; `acting` says by slot and agent who acts, and `episodes` in which episode each slot is.
+    """
+
+    policy: int
+    episodes: Sequence[EpisodeKey]
+    agents: Sequence[AgentId]
+    observations: Any
+    acting: Array
+
+
+class Decision(NamedTuple):
+    """What it does, how long choosing that took, for how much of that time it computed, and what it says about it.
+
+    The third is 0 where it is not measured.
+    """
+
+    action: Action
+    seconds: float
+    busy_seconds: float = 0.0
+    says: Mapping[str, Any] | None = None
+
+
+class Runner(Protocol):
+    """Chooses actions: `ask`, and then `replies`, so that several runners can work at the same time."""
+
+    def begin(self, agents: Sequence[AgentEpisode]) -> None:
+        """Make the agent policies of an episode."""
+
+    def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
+        """Let agents choose, no longer than the limit where that can be enforced."""
+
+    def replies(self) -> list[Decision]:
+        """Return what was asked for last, in that order.
+
+        Raises:
+            PolicyError: with the policy and the agent.
+        """
+
+    def act_block(self, block: Block, limit_seconds: float | None = None) -> BlockAnswer:
+        """Return what the agents of a block do, as a batch; the block is never taken apart on the way to its policy."""
+
+    def publish(self, version: int, weights: Weights) -> None:
+        """Let policies act with other weights from now on, wherever they are: all of them, or none."""
+
+    def end(self, episode: EpisodeKey) -> frozenset[str]:
+        """Forget an episode; return the global generators that policies drew from in other processes, unguarded."""
+
+    def close(self) -> None:
+        """Let go of threads and processes; may be called twice."""
+
+
+class Remembering(Runner, Protocol):
+    """A runner that can tell all that agents remember in the middle of an episode."""
+
+    def memory(self, episodes: Sequence[EpisodeKey]) -> list[list[list[Array]]]:
+        """Return what agents remember of episodes, by policy and kind of agent: arrays (episodes, agents, ...)."""
+
+    def remember(self, episodes: Sequence[EpisodeKey], memory: Sequence[Sequence[Sequence[Array]]]) -> None:
+        """Let agents that have begun these episodes remember what `memory` has returned."""

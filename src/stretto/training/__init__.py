@@ -1,0 +1,1 @@
+"""Training: independent agents that learn, each from its own experience, held in blocks and computed together."""

@@ -1,0 +1,126 @@
+"""DQN: learns what actions are worth from replayed transitions, for a block of independent agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stretto.policies.networks.values import ActionValues, ValuePolicy, ValueSettings
+from stretto.spaces import Array
+from stretto.training.learners.base import LearnerBlock, Metrics, Remembers
+from stretto.training.learners.dqn_chunks import Chunks
+from stretto.training.learners.dqn_settings import DqnSettings
+from stretto.training.learners.dqn_transitions import Transitions
+from stretto.training.learners.failures import check_finite
+from stretto.training.learners.judged import Judged
+from stretto.training.learners.targets import TargetNetwork
+from stretto.training.losses import value_loss
+from stretto.training.optimizer import Adam
+
+
+class Dqn:
+    """Learns the values of actions for each agent, from its own transitions, or from chunks if networks remember."""
+
+    def __init__(self, block: LearnerBlock, settings: DqnSettings) -> None:
+        self._block, self._settings = block, settings
+        shape = ValueSettings(settings.network, settings.dueling, settings.quantiles)
+        trees = [tree.child("network") for tree in block.trees]
+        self._values, target = (
+            ActionValues(trees, block.observation_space, block.action_space, shape) for _ in range(2)
+        )
+        self._target = TargetNetwork(self._values, target, settings.target_interval, settings.target_average)
+        self._optimizer = Adam(self._values.network.parameters, most_gradient=settings.most_gradient)
+        self._streams = [tree.child("replay").generator() for tree in block.trees]
+        self._learned = np.zeros(len(block.agents), np.int64)  # the decisions of each agent when it learned last
+        self.policy: ValuePolicy = ValuePolicy(block.world, self._values, settings.epsilon.at(0.0))
+        source = Transitions if settings.network.memory is None else Chunks
+        self._experience: Transitions | Chunks = source(block, settings, self._values, self._target)
+        self.layout = self._experience.layout
+        self.updates = 0
+
+    def learn(self, seen: Any, progress: float, learning: Array | None = None) -> list[Metrics]:
+        """Learn from all that the buffer holds."""
+        self.policy.epsilon = self._settings.epsilon.at(progress)
+        decided, there = self._experience.follow(seen)
+        # Who has not acted since it learned last, or has seen too little, does not learn.
+        moving = (decided >= self._settings.learning_starts) & (decided > self._learned)
+        moving &= True if learning is None else learning
+        self._learned[moving] = decided[moving]
+        figures = []
+        if moving.any():
+            # Whoever does not learn draws nothing from its own stream, whoever else learns.
+            unused = np.random.default_rng(0)
+            streams = [stream if moves else unused for stream, moves in zip(self._streams, moving, strict=True)]
+            for _ in range(self._settings.updates):
+                judged = self._experience.judge(seen, streams, progress)
+                figures.append(self._update(judged, moving, self._settings.learning_rate.at(progress)))
+        return self._metrics(figures, there, moving)
+
+    def _update(self, judged: Judged, moving: Array, rate: float) -> Tensor:
+        """Do one update; return figures by agent: loss, mean value, mean error, norm of the gradient."""
+        taken, weights = judged.taken, judged.weights
+        losses, errors, slopes = value_loss(taken, judged.targets, judged.shares, self._settings.huber)
+        self._values.network.parameters.differentiate([taken], [slopes * weights[..., None, None]])
+        norms = self._optimizer.norms()
+        check_finite(self._block.agents, norms, moving, self.updates + 1, judged.batch)
+        counted = weights > 0
+        learning = moving & counted.any(1).numpy()
+        self._optimizer.step(torch.full((len(moving),), rate, dtype=torch.float64), norms, learning)
+        self._target.follow(learning)
+        self._experience.learned(judged, errors, moving)
+        self.updates += 1
+        shares = counted / counted.sum(1, keepdim=True).clamp(min=1)
+        means = taken.detach().mean((2, 3))
+        return torch.stack([(losses * weights).sum(1), (means * shares).sum(1), (errors * shares).sum(1), norms])
+
+    def _metrics(self, figures: list[Tensor], there: Array, moving: Array) -> list[Metrics]:
+        names = "loss", "value", "error", "gradient"
+        epsilon, most = self.policy.epsilon, self._settings.buffer
+        found: list[Metrics] = [
+            {"updates": float(updates), "epsilon": epsilon, "buffer": min(1.0, count / most)}
+            for updates, count in zip(self._optimizer.steps, there.tolist(), strict=True)
+        ]
+        if figures:
+            means = torch.stack(figures).double().mean(0).T
+            for agent in np.flatnonzero(moving).tolist():
+                found[agent] |= dict(zip(names, means[agent].tolist(), strict=True))
+        return found
+
+    def weights(self) -> list[list[Array]]:
+        """Return the weights of each agent."""
+        parameters = self._values.network.parameters
+        return [[mine.numpy()] for mine in parameters.by_agent(parameters.flat)]
+
+    def load_policy(self, state: Mapping[str, Array]) -> None:
+        """Begin with the weights of a policy that was learned before."""
+        self.policy.load_state(state)
+        self._target.begin()
+
+    def state(self) -> dict[str, Any]:
+        """Return all that it needs to go on as if nothing had happened."""
+        parts = {name: dict(part.state()) for name, part in self._parts().items()}
+        streams = [stream.bit_generator.state for stream in self._streams]
+        own = {"learned": self._learned, "epsilon": self.policy.epsilon, "updates": self.updates}
+        return {**parts, **own, "streams": streams}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Become what `state` has returned."""
+        for name, part in self._parts().items():
+            part.load_state(state[name])
+        for stream, mine in zip(self._streams, state["streams"], strict=True):
+            stream.bit_generator.state = mine
+        self._learned[:] = state["learned"]
+        self.policy.epsilon, self.updates = float(state["epsilon"]), int(state["updates"])
+
+    def _parts(self) -> dict[str, Remembers]:
+        """Return all that remembers something, by name."""
+        return {
+            "network": self._values.network.parameters,
+            "target": self._target,
+            "optimizer": self._optimizer,
+            "experience": self._experience,
+        }

@@ -1,0 +1,185 @@
+"""PPO: proximal policy optimization with a clipped objective, for a block of independent agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stretto.errors import UsageError
+from stretto.policies.networks.heads import Gaussian
+from stretto.policies.networks.policies import ActorPolicy
+from stretto.spaces import Array, map_space
+from stretto.storage.segments import SegmentLayout, SegmentSnapshot
+from stretto.training.advantages import advantages
+from stretto.training.learners.base import LearnerBlock, Metrics, Remembers
+from stretto.training.learners.failures import check_finite
+from stretto.training.learners.ppo_objective import DIVERGENCE, FIGURES, ClippedObjective, Experience, minibatches
+from stretto.training.learners.ppo_settings import PpoSettings
+from stretto.training.optimizer import Adam
+from stretto.training.rewards import RewardScale
+from stretto.training.sequences import Remembered, Sequences
+
+
+class Ppo:
+    """Learns an actor and a critic for each agent, from segments."""
+
+    def __init__(self, block: LearnerBlock, settings: PpoSettings) -> None:
+        self._block, self._settings = block, settings
+        trees = [tree.child("network") for tree in block.trees]
+        self.policy = ActorPolicy.new(block.world, trees, settings.network, normalizes=settings.normalize_observations)
+        self._network, self._head = self.policy.network, self.policy.head
+        self._network.to(block.device)
+        self._optimizer = Adam(self._network.parameters, most_gradient=settings.most_gradient)
+        self._streams = [tree.child("batches").generator() for tree in block.trees]
+        scales = RewardScale(block.lanes, len(trees), settings.discount)
+        self._rewards = scales if settings.normalize_rewards else None
+        self._drawn = isinstance(self._head, Gaussian)
+        shape: Any = block.action_space.shape
+        extras = {"drawn": (shape, np.float32)} if self._drawn else {}
+        if self._network.memory is not None:
+            extras["memory"] = (self._network.state_width,), np.float32
+            if settings.rows % settings.sequence or settings.batch % settings.sequence:
+                raise UsageError(
+                    f"with a memory, rows and batch must be multiples of sequence, got rows={settings.rows}, "
+                    f"batch={settings.batch} and sequence={settings.sequence}; choose others"
+                )
+        self.layout = SegmentLayout(block.storage(extras), settings.rows)
+        self.updates = 0
+
+    def learn(self, seen: SegmentSnapshot, progress: float, learning: Array | None = None) -> list[Metrics]:
+        """Learn from a segment."""
+        learning = np.ones(len(self._block.agents), np.bool_) if learning is None else learning
+        settings, network = self._settings, self._network
+        agents, count = len(self._block.agents), seen.acted.shape[0] * seen.acted.shape[1]
+        whole, sequences = self._sequences(seen)
+        acted = sequences.acted
+        rows, allowed = self._rows(seen)
+        if self.policy.normalizer is not None:
+            self.policy.normalizer.update(rows[:, :count], acted & learning[:, None])
+            rows = self.policy.normalizer(rows)
+        device = network.device
+        rows, allowed = rows.to(device), None if allowed is None else allowed.to(device)
+        actions = torch.from_numpy(_by_agent(seen.extras["drawn"] if self._drawn else seen.actions)).to(device)
+        with torch.no_grad():
+            outputs = network(rows) if whole is None else whole.to(device).outputs(network, rows)
+            scored = self._head.score(outputs[:, 0, :count], network.scales, actions, allowed)
+        values = outputs[:, 1, :, 0].reshape(agents, -1, self._block.lanes).permute(1, 2, 0).cpu().numpy()
+        rewards = seen.rewards
+        if self._rewards is not None:
+            rewards = self._rewards(rewards, seen.terminated | seen.truncated, seen.acted, learning)
+        outcome = rewards, seen.acted, seen.terminated, seen.truncated
+        gained = advantages(values, *outcome, settings.discount, settings.smoothing)
+        expected = values[:-1]
+        known = [torch.from_numpy(_by_agent(array)).to(device) for array in (gained, expected + gained, expected)]
+        experience = Experience(rows[:, :count], actions, allowed, scored.likelihoods, *known)
+        return self._epochs(experience, sequences, learning.copy(), progress)
+
+    def _sequences(self, seen: SegmentSnapshot) -> tuple[Remembered | None, Sequences]:
+        """Return what is remembered beside the whole segment, and the sequences to learn from."""
+        acted = np.moveaxis(seen.acted, 2, 0)
+        if self._network.memory is None:
+            return None, Sequences(acted)
+        memory = np.moveaxis(seen.extras["memory"], 2, 0)
+        return Sequences(acted, acted.shape[1], memory).whole(), Sequences(acted, self._settings.sequence, memory)
+
+    def _rows(self, seen: SegmentSnapshot) -> tuple[Tensor, Tensor | None]:
+        """Return all that was seen, with what follows, as (agents, rows, width), and which actions were allowed."""
+        space, inputs = self._block.observation_space, self._network.inputs
+        both = map_space(
+            lambda _, part, after: np.concatenate([part, after[None]]), space, seen.observations, seen.next_observations
+        )
+        allowed = inputs.allowed(seen.observations)
+        rows = inputs.rows(both).permute(2, 0, 1, 3).reshape(len(self._block.agents), -1, inputs.width)
+        return rows, None if allowed is None else torch.from_numpy(_by_agent(allowed))
+
+    def _epochs(self, experience: Experience, sequences: Sequences, moving: Array, progress: float) -> list[Metrics]:
+        settings, agents = self._settings, len(self._block.agents)
+        rates = torch.full((agents,), settings.learning_rate.at(progress), dtype=torch.float64)
+        objective = ClippedObjective(self._network, self._head, settings, settings.entropy.at(progress))
+        figures = _Means(agents)
+        for epoch in range(settings.epochs):
+            looks = settings.most_divergence is not None or epoch == settings.epochs - 1
+            streams = [stream if moves else None for stream, moves in zip(self._streams, moving, strict=True)]
+            for batch, there in minibatches(streams, sequences, experience, settings.batch):
+                found = objective.differentiate(batch, figures=looks)
+                norms = self._optimizer.norms()
+                learning = moving & there
+                check_finite(self._block.agents, norms, learning, self.updates + 1, batch)
+                self._optimizer.step(rates, norms, learning)
+                self.updates += 1
+                if found is None:
+                    continue
+                figures.add(torch.cat([found, norms[None]]), learning)
+                if settings.most_divergence is not None:
+                    moving &= (found[DIVERGENCE] <= 1.5 * settings.most_divergence).cpu().numpy()
+        return self._metrics(figures.means, experience, sequences.acted)
+
+    def _metrics(self, means: Array, experience: Experience, acted: Array) -> list[Metrics]:
+        names = (*FIGURES, "gradient")
+        found: list[Metrics] = [dict(zip(names, column.tolist(), strict=True)) for column in means.T]
+        for agent, mine in enumerate(acted):
+            returns, values = (
+                one[agent].cpu().double().numpy()[mine] for one in (experience.returns, experience.values)
+            )
+            spread = returns.var() if len(returns) else 0.0
+            found[agent]["updates"] = float(self._optimizer.steps[agent])
+            found[agent]["explained_variance"] = float(1 - (returns - values).var() / spread) if spread else 0.0
+        return found
+
+    def weights(self) -> list[list[Array]]:
+        """Return the weights of each agent."""
+        parameters = self._network.parameters
+        return [[mine.cpu().numpy()] for mine in parameters.by_agent(parameters.flat)]
+
+    def load_policy(self, state: Mapping[str, Array]) -> None:
+        """Begin with the weights of a policy that was learned before."""
+        self.policy.load_state(state)
+
+    def state(self) -> dict[str, Any]:
+        """Return all that it needs to go on as if nothing had happened."""
+        parts = {name: dict(part.state()) for name, part in self._parts().items()}
+        streams = [stream.bit_generator.state for stream in self._streams]
+        return {**parts, "streams": streams, "updates": self.updates}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Become what `state` has returned."""
+        for name, part in self._parts().items():
+            part.load_state(state[name])
+        for stream, mine in zip(self._streams, state["streams"], strict=True):
+            stream.bit_generator.state = mine
+        self.updates = int(state["updates"])
+
+    def _parts(self) -> dict[str, Remembers]:
+        """Return all that remembers something, by name."""
+        parts: dict[str, Remembers | None] = {
+            "network": self._network.parameters,
+            "optimizer": self._optimizer,
+            "observations": self.policy.normalizer,
+            "rewards": self._rewards,
+        }
+        return {name: part for name, part in parts.items() if part is not None}
+
+
+class _Means:
+    """Means of figures over the updates in which each agent learned."""
+
+    def __init__(self, agents: int) -> None:
+        self._sums, self._counts = np.zeros((len(FIGURES) + 1, agents)), np.zeros(agents)
+
+    def add(self, figures: Tensor, learning: Array) -> None:
+        self._sums[:, learning] += figures.cpu().numpy()[:, learning]
+        self._counts += learning
+
+    @property
+    def means(self) -> Array:
+        return self._sums / np.maximum(self._counts, 1)
+
+
+def _by_agent(array: Array) -> Array:
+    """Return (rows, lanes, agents, ...) as (agents, rows x lanes, ...)."""
+    moved = np.moveaxis(array, 2, 0)
+    return np.ascontiguousarray(moved).reshape(moved.shape[0], -1, *moved.shape[3:])

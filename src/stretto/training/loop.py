@@ -1,0 +1,111 @@
+"""The synchronous loop: collect with the weights as they are, learn, and begin again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from stretto.collection.collector import Collector, Trials, why_not_resumable
+from stretto.collection.experience import Segment
+from stretto.collection.pieces import piece_of
+from stretto.collection.worlds import BlockWorlds
+from stretto.core import AgentId
+from stretto.policies.block_runner import BlockRunner
+from stretto.run_trace import traced_call, traced_runner, traced_worlds
+from stretto.training.learners.base import Metrics
+from stretto.training.phases import Phases
+from stretto.training.sets import LearnerSet
+
+
+@dataclass(frozen=True)
+class Interval:
+    """What one round of collecting and learning gave.
+
+    `steps` are the environment steps since the run began. `returns` has, for each agent, the sums of rewards of the
+    episodes that ended; `metrics` are those of its learner. `seconds` says what the time was spent on, by phase.
+    """
+
+    number: int
+    steps: int
+    returns: dict[AgentId, list[float]] = field(default_factory=dict)
+    lengths: list[int] = field(default_factory=list)
+    metrics: dict[AgentId, Metrics] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict, compare=False)
+
+
+class SyncLoop:
+    """Collects `rows` rows of every environment, lets all learners learn from them, and so on until `total_steps`."""
+
+    def __init__(
+        self,
+        worlds: BlockWorlds,
+        learners: LearnerSet,
+        trials: Trials,
+        rows: int,
+        total_steps: int,
+        *,
+        resumable: bool = False,
+    ) -> None:
+        self._learners, self._total = learners, total_steps
+        numbers = {agent: number for number, agents in enumerate(learners.agents) for agent in agents}
+        followed = {agent: numbers[agent] for kind in worlds.kinds for agent in kind.agents}
+        self._phases = Phases()
+        runner = self._phases.of_runner(BlockRunner([one.policy for one in learners.learners], worlds.count))
+        self._collector = Collector(traced_worlds(self._phases.of_worlds(worlds)), traced_runner(runner), followed)
+        self._learn = self._phases.timed("learning", traced_call(learners.learn, "learning"))
+        self.why_not_resumable = why_not_resumable(worlds, runner)
+        resumable = resumable and self.why_not_resumable is None
+        self._segments = self._collector.segments(rows, trials, resumable=resumable)
+        self._running = [np.zeros((worlds.count, len(kind.agents))) for kind in worlds.kinds]
+        self.steps = self.intervals = 0
+
+    def __iter__(self) -> Iterator[Interval]:
+        while self.steps < self._total:
+            self._phases.take()  # whoever looked at the last interval took some time
+            segment = next(self._segments)
+            interval = self._seen(segment)
+            for buffer in self._learners.buffers:
+                buffer.extend(piece_of(segment, buffer.block))
+            interval.metrics.update(self._learn(min(1.0, self.steps / self._total)))
+            interval.seconds.update(self._phases.take())
+            yield interval
+
+    def _seen(self, segment: Segment) -> Interval:
+        """Count the steps of a segment, and the returns of the episodes that ended in it."""
+        self.steps += int(segment.kinds[0].acted.any(2).sum())
+        self.intervals += 1
+        interval = Interval(self.intervals, self.steps)
+        for kind, running in zip(segment.kinds, self._running, strict=True):
+            ended = kind.terminated | kind.truncated
+            for row, rewards in enumerate(kind.rewards):
+                np.add(running, rewards, out=running)
+                for slot, agent in np.argwhere(ended[row]).tolist():
+                    interval.returns.setdefault(kind.agents[agent], []).append(float(running[slot, agent]))
+                    running[slot, agent] = 0.0
+        return interval
+
+    def state(self) -> dict[str, Any]:
+        """Return all that is needed to go on after the last interval, if this is resumable. Some arrays are views."""
+        return {
+            "steps": self.steps,
+            "intervals": self.intervals,
+            "running": self._running,
+            "collector": self._segments.state(),
+            **self._learners.state(),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` has returned, before the first interval."""
+        self._segments.restore(state["collector"])
+        self._learners.load_state(state)
+        self.steps, self.intervals = int(state["steps"]), int(state["intervals"])
+        for mine, saved in zip(self._running, state["running"], strict=True):
+            mine[...] = saved
+
+    def close(self) -> None:
+        """Let go of worlds, policies and learners; may be called twice."""
+        self._learners.close()
+        self._collector.close()

@@ -1,0 +1,207 @@
+"""The page of a run: what came of it, how agents learned, and what it was made of."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stretto.evaluation.report.curves import Curve, curves
+from stretto.evaluation.report.identity_section import identity_section
+from stretto.evaluation.report.page import figures, invocations, page, versions
+from stretto.evaluation.report.page_elements import facts_list, table, text
+from stretto.evaluation.report.wording import counted, interval_text, short_number
+from stretto.evaluation.statistics.averages import Interval
+from stretto.evaluation.statistics.bootstrap import Bootstrap
+from stretto.run_folder import TIMING
+from stretto.seeding import SeedTree
+from stretto.spaces import Array
+
+MOST_POINTS = 120
+"""How many points a curve has: more cannot be told apart."""
+
+MOST_AGENTS = 24
+"""How many agents have a curve of their own."""
+
+_STEPS = "environment steps"
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SeedHistory:
+    """A run of one seed: the rows of its `metrics.jsonl`, and its summary."""
+
+    seed: int
+    rows: Sequence[Row]
+    summary: Mapping[str, Any]
+
+    def series(self, of: Callable[[Row], float | None]) -> tuple[Array, Array]:
+        """Return the steps and the values of those rows that have one."""
+        found = [(row["steps"], value) for row in self.rows if (value := of(row)) is not None]
+        steps, values = zip(*found, strict=True) if found else ((), ())
+        return np.array(steps, np.float64), np.array(values, np.float64)
+
+
+def render_page(plan: Mapping[str, Any], runs: Sequence[SeedHistory]) -> str:
+    """Return the page of one run, or of several that differ in their seed alone."""
+    sections = {
+        "Agents": _agents(runs),
+        "Learning": _learning(runs),
+        "Held-out episodes": _held_out(runs),
+        "Figures": _metrics(runs),
+        "Timing": _timing(runs),
+        "Settings": facts_list(dict(_flat(plan.get("config", {})))),
+        "Identity": identity_section(plan),
+    }
+    return page("Training", _head(plan, runs), sections)
+
+
+def _head(plan: Mapping[str, Any], runs: Sequence[SeedHistory]) -> str:
+    learner, first = plan["config"]["learner"], runs[0].summary
+    sizes = [counted(len(first["agents"]), "agent"), counted(first["steps"], "step")]
+    if len(runs) > 1:
+        sizes.append(counted(len(runs), "seed"))
+    finals = [run.summary["evaluation"]["return"] for run in runs if "evaluation" in run.summary]
+    what = "held-out episodes" if finals else "the last episodes of training"
+    finals = finals or [value for run in runs if (value := _mean_return(run.summary)) is not None]
+    score = f"mean return {short_number(float(np.mean(finals)))} in {what}" if finals else "no episode has ended"
+    found = _interval(finals)
+    over = f", {interval_text(found)} over {len(finals)} seeds" if found else ""
+    return (
+        f"<h1>{text(plan['world'])}, {text(learner)}: {score}{over}</h1>\n"
+        f'<p class="soft">{" · ".join(sizes)}</p>\n{invocations(plan.get(TIMING))}{versions(plan)}'
+    )
+
+
+def _mean_return(summary: Mapping[str, Any]) -> float | None:
+    known = [one["return"] for one in summary["agents"].values() if one["return"] is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _agents(runs: Sequence[SeedHistory]) -> str:
+    heads = ["agent", "seed", "return", "updates", "weights"]
+    cells = [
+        [agent, str(run.seed), short_number(one["return"]), f"{one['updates']:,}", one["weights"][:16]]
+        for run in runs
+        for agent, one in run.summary["agents"].items()
+    ]
+    note = "A return is the mean of the last 100 episodes of training. Weights are given by the beginning of their SHA-256."
+    return f"<p>{note}</p>" + table(heads, cells)
+
+
+def _learning(runs: Sequence[SeedHistory]) -> str:
+    agents = list(runs[0].summary["agents"])
+    plots = [
+        curves("All agents", "The mean return of all agents while they learned", _STEPS, [_over(runs, _all, "mean")])
+    ]
+    if len(agents) > 1:
+        for agent in agents[:MOST_AGENTS]:
+            line = _over(runs, lambda row, agent=agent: row["agents"][agent]["return"], agent)  # type: ignore[misc]
+            plots.append(curves(agent, f"The return of {agent} while it learned", _STEPS, [line]))
+    note = "The mean return of the last 100 episodes, while agents explore."
+    return figures(note + _band_note(runs), plots)
+
+
+def _all(row: Row) -> float | None:
+    known = [one["return"] for one in row["agents"].values() if one["return"] is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _held_out(runs: Sequence[SeedHistory]) -> str:
+    if len(runs) > 1:
+        line = _over(runs, lambda row: row["evaluation"]["return"] if "evaluation" in row else None, "mean")
+    else:
+        line = _over_episodes([row["evaluation"] for row in runs[0].rows if "evaluation" in row])
+    plot = curves("Held-out episodes", "The mean return in held-out episodes", _STEPS, [line])
+    note = "The mean return in episodes that training never saw. They are the same ones each time."
+    return figures(note + (_band_note(runs) or " The band is the 95% interval of the mean over episodes."), [plot])
+
+
+def _over_episodes(evaluations: Sequence[Row]) -> Curve:
+    """Return the curve of one run's evaluations; the band is as wide as the deviation between episodes tells."""
+    values = [one["return"] for one in evaluations]
+    halves = [1.96 * one["deviation"] / math.sqrt(one["episodes"]) for one in evaluations]
+    lows, highs = ([value + sign * half for value, half in zip(values, halves, strict=True)] for sign in (-1, 1))
+    return Curve("mean", 0, [one["steps"] for one in evaluations], values, lows, highs)
+
+
+def _metrics(runs: Sequence[SeedHistory]) -> str:
+    first = next(iter(runs[0].rows[-1]["agents"].values())) if runs[0].rows else {}
+    plots = []
+    for name in (one for one in first if one not in ("return", "episodes", "updates")):
+
+        def of(row: Row, name: str = name) -> float | None:
+            known = [one[name] for one in row["agents"].values() if one.get(name) is not None]
+            return float(np.mean(known)) if known else None
+
+        title = name.replace("_", " ")
+        plots.append(curves(title, f"{title} over steps", _STEPS, [_over(runs, of, "mean")]))
+    for name in runs[0].rows[-1].get("custom", {}) if runs[0].rows else ():
+        own = _over(runs, lambda row, name=name: row.get("custom", {}).get(name), "own")  # type: ignore[misc]
+        plots.append(curves(name, f"{name} over steps", _STEPS, [own]))
+    return figures("What learners say of their updates, on average over agents." + _band_note(runs), plots)
+
+
+def _timing(runs: Sequence[SeedHistory]) -> str:
+    timings = [(run.seed, run.summary["timing"]) for run in runs if run.summary.get("timing")]
+    if not timings:
+        return ""
+    phases = list(timings[0][1].get("shares", {}))
+    cells = [
+        [
+            *(str(seed), f"{one['seconds']:,.1f}", f"{one['steps_per_second']:,.0f}"),
+            *(f"{one['shares'][phase]:.0%}" for phase in phases),
+        ]
+        for seed, one in timings
+    ]
+    note = "What the run took by the clock, on which nothing else here depends, and what the time was spent on."
+    return f"<p>{note}</p>" + table(["seed", "seconds", "steps/s", *phases], cells)
+
+
+def _flat(values: Mapping[str, Any], at: str = "") -> list[tuple[str, Any]]:
+    pairs = [
+        _flat(value, f"{at}{key}.") if isinstance(value, Mapping) else [(f"{at}{key}", value)]
+        for key, value in values.items()
+    ]
+    return list(itertools.chain.from_iterable(pairs))
+
+
+# ---- over seeds ----
+
+
+def _band_note(runs: Sequence[SeedHistory]) -> str:
+    return f" Bands are 95% intervals of the mean over {len(runs)} seeds." if len(runs) > 1 else ""
+
+
+def _over(runs: Sequence[SeedHistory], of: Callable[[Row], float | None], name: str) -> Curve:
+    """Return a curve of one run, or the mean of several at common steps, with a band."""
+    found = [(steps, values) for steps, values in (run.series(of) for run in runs) if len(steps)]
+    if not found:
+        return Curve(name, 0, (), ())
+    begin, end = max(steps[0] for steps, _ in found), max(steps[-1] for steps, _ in found)
+    longest = max(len(steps) for steps, _ in found)
+    places = found[0][0] if len(found) == 1 else np.linspace(begin, end, min(longest, MOST_POINTS))
+    if len(places) > MOST_POINTS:
+        places = places[np.linspace(0, len(places) - 1, MOST_POINTS).round().astype(np.intp)]
+    values = np.array([np.interp(places, steps, numbers) for steps, numbers in found])
+    bands = _intervals(values) if len(found) > 1 else []
+    lows, highs = zip(*bands, strict=True) if bands else ((), ())
+    return Curve(name, 0, places.tolist(), values.mean(0).tolist(), lows, highs)
+
+
+def _intervals(values: Array) -> list[Interval]:
+    """Return the interval of the mean of each column."""
+    bootstrap = Bootstrap(SeedTree(0).child("curves"))
+    for place, column in enumerate(values.T):
+        bootstrap.add_mean(place, {"seeds": column.tolist()})
+    found = bootstrap.intervals()
+    return [found[place] for place in range(values.shape[1])]
+
+
+def _interval(values: Sequence[float]) -> Interval | None:
+    return _intervals(np.array(values)[:, None])[0] if len(values) > 1 else None

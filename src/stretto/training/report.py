@@ -1,0 +1,80 @@
+"""What came of a run: its agents, its figures, and its policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stretto.core import AgentId
+from stretto.evaluation.report.wording import counted, short_number
+from stretto.policies.spec import PolicySpec
+from stretto.training.settings import Config
+
+
+@dataclass(frozen=True)
+class AgentResult:
+    """What came of an agent: its mean return at the end, its updates, and a sha256 of its weights."""
+
+    mean_return: float | None
+    updates: int
+    weights: str
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """A run that is over.
+
+    `policy` is what agents have learned: `evaluate` and `collect` take it. `history` has a record for each interval, as
+    `metrics.jsonl` has; `evaluations` are those on held-out episodes, the last one at the end.
+    """
+
+    mission: str
+    seed: int
+    config: Config
+    steps: int
+    agents: Mapping[AgentId, AgentResult]
+    policy: PolicySpec = field(repr=False)
+    history: Sequence[Mapping[str, Any]] = field(repr=False)
+    evaluations: Sequence[Mapping[str, Any]] = field(repr=False)
+    folder: Path | None = None
+
+    def __str__(self) -> str:
+        lines = [f"{self.mission}, {self.config.learner}, seed {self.seed}: {counted(self.steps, 'step')}"]
+        if self.evaluations:
+            last = self.evaluations[-1]
+            lines.append(f"mean return of {last['episodes']} held-out episodes: {short_number(last['return'])}")
+        for agent, one in self.agents.items():
+            lines.append(f"{agent}: return {short_number(one.mean_return)}, {counted(one.updates, 'update')}")
+        return "\n".join(lines)
+
+    def summary(self) -> dict[str, Any]:
+        """Return what `summary.json` holds; all that the clock says is under `timing`."""
+        return {
+            "mission": self.mission,
+            "learner": self.config.learner,
+            "seed": self.seed,
+            "steps": self.steps,
+            "agents": {
+                agent: {"return": one.mean_return, "updates": one.updates, "weights": one.weights}
+                for agent, one in self.agents.items()
+            },
+            **({"evaluation": dict(self.evaluations[-1])} if self.evaluations else {}),
+            "timing": dict(self.history[-1]["timing"]) if self.history else {},
+        }
+
+    def export_onnx(self, agent: AgentId, path: str | Path) -> None:
+        """Write what an agent takes for its best action as an ONNX file: see `policies.networks.onnx`."""
+        from stretto.policies.networks.onnx import export_onnx
+
+        members = self.policy.kwargs["members"]
+        export_onnx(next(member for member in members if agent in member.world.agents), agent, path)
+
+
+class TrainingInterrupted(KeyboardInterrupt):
+    """Ctrl-C during a run; `report` is about what was learned until then."""
+
+    def __init__(self, report: TrainingReport) -> None:
+        super().__init__()
+        self.report = report

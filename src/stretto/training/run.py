@@ -1,0 +1,163 @@
+"""Run: a world, its learners and the loop around them, built from a configuration."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import torch
+
+from stretto.budget import CpuBudget, NativeThreads
+from stretto.collection.collector import Trials
+from stretto.collection.making import TrialMaker
+from stretto.collection.worlds import BlockWorlds
+from stretto.core import AgentId, BlockPolicy
+from stretto.envs.make import make_vec
+from stretto.errors import BlocksMatter, UsageError, user_stacklevel
+from stretto.policies.networks.check import stacks_exactly
+from stretto.policies.networks.network import Network
+from stretto.training.blocks import learner_blocks
+from stretto.training.choices import choices_of
+from stretto.training.learners.base import Learner, LearnerBlock
+from stretto.training.learners.known import learner_named
+from stretto.training.loop import Interval, SyncLoop
+from stretto.training.sets import LearnerSet
+from stretto.training.settings import Config
+from stretto.workers.backends import PROCESS, SERIAL, THREAD
+
+_SETS = {"auto": SERIAL, "stacked": SERIAL, "sequential": SERIAL, "threads": THREAD, "processes": PROCESS}
+
+
+def build_learner(learner: str, settings: Any, blocks: list[LearnerBlock], number: int) -> Learner:
+    """Make the learner of a block, in whichever process."""
+    built: Learner = learner_named(learner)(blocks[number], settings)
+    return built
+
+
+def _checked_device(config: Config) -> str:
+    """Return where networks compute; what cannot be is refused before a world is made to wait for it."""
+    if config.device != "cpu" and config.learner == "dqn":
+        raise UsageError(f"device must be cpu with dqn, got {config.device}; leave it out, or use ppo")
+    try:
+        torch.zeros(1, device=config.device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise UsageError(
+            f"device must be one that torch can compute on here, got {config.device} ({reason}); use cpu"
+        ) from None
+    return config.device
+
+
+def _stacks_exactly(blocks: list[LearnerBlock], build: Callable[[int], Learner], settings: Any) -> bool:
+    """Return whether agents learn the same bits alone as in blocks, and warn if they do not: see `networks.check`."""
+    checked = set()
+    for number, block in enumerate(blocks):
+        kind = str(block.observation_space), str(block.action_space)
+        if kind in checked or len(block.agents) == 1:
+            continue
+        checked.add(kind)
+        network = getattr(build(number).policy, "network", None)
+        if isinstance(network, Network) and not stacks_exactly(network, settings.batch):
+            warning = BlocksMatter(
+                f"the last bits of what agents learn depend on which of them are computed together on this machine: "
+                f"blocks of {len(block.agents)} are part of the plan, in every learner set"
+            )
+            warnings.warn(warning, stacklevel=user_stacklevel())
+            return False
+    return True
+
+
+class Run:
+    """Collects and learns, an interval at a time, until it has done all steps; a context manager.
+
+    Args:
+        make: makes a world.
+        trials: what is played in the worlds.
+        config: how agents learn, and how that is computed.
+        seed: of everything random.
+        budget: the cores to draw on.
+        options: as of `make_vec`.
+        resumable: whether its state will be saved.
+    """
+
+    def __init__(
+        self,
+        make: TrialMaker,
+        trials: Trials,
+        config: Config,
+        seed: int,
+        budget: CpuBudget,
+        options: dict[str, Any],
+        *,
+        resumable: bool = False,
+    ) -> None:
+        choices = choices_of(config)
+        rows = config.settings.rows * config.parallel.train_interval
+        settings = replace(config.settings, rows=rows)
+        if choices.serial:
+            options = {**options, "backend": "serial"}
+        elif choices.workers is not None:
+            options = {"workers": choices.workers, **options}
+        self._stack = ExitStack()
+        with ExitStack() as stack:
+            stack.enter_context(NativeThreads(config.native_threads).capped())
+            envs = make_vec(make, config.num_envs, copy=False, budget=budget, turns=choices.turns, **options)
+            stack.callback(envs.close)
+            worlds = BlockWorlds(envs)
+            device = _checked_device(config)
+            planned = learner_blocks(worlds.kinds, seed, worlds.count, config.block, device)
+            alone = learner_blocks(worlds.kinds, seed, worlds.count, 1, device)
+            exact = _stacks_exactly(planned, partial(build_learner, config.learner, settings, planned), settings)
+            blocks = alone if exact and choices.learner_set == "sequential" else planned
+            build = partial(build_learner, config.learner, settings, blocks)
+            workers = min(len(blocks), choices.workers or budget.total)
+            self.learners = LearnerSet(
+                build,
+                len(blocks),
+                _SETS[choices.learner_set],
+                workers,
+                native_threads=config.native_threads,
+                turns=config.learners_an_interval,
+            )
+            stack.callback(self.learners.close)
+            self.loop = SyncLoop(worlds, self.learners, trials, rows, config.steps, resumable=resumable)
+            stack.callback(self.loop.close)
+            self._stack = stack.pop_all()
+
+    @property
+    def policies(self) -> list[BlockPolicy]:
+        """What each block of agents does, with its weights as they are."""
+        return [learner.policy for learner in self.learners.learners]
+
+    def __iter__(self) -> Iterator[Interval]:
+        return iter(self.loop)
+
+    def weights(self) -> dict[AgentId, str]:
+        """Return a sha256 of each agent's weights."""
+        found = {}
+        for learner in self.learners.learners:
+            for agent, arrays in zip(learner.policy.world.agents, learner.weights(), strict=True):
+                digest = hashlib.sha256()
+                for array in arrays:
+                    digest.update(np.ascontiguousarray(array).tobytes())
+                found[agent] = digest.hexdigest()
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of worlds and learners; may be called twice."""
+        self._stack.close()

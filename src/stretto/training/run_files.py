@@ -1,0 +1,175 @@
+"""The files of a run: what it is, a line of figures for each interval, and a summary."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from stretto.checkpoint import atomic_write, atomic_write_all
+from stretto.errors import CheckpointSkipped, user_stacklevel
+from stretto.run_checkpoints import all_checkpoints
+from stretto.run_folder import RunFolder, RunKind
+from stretto.safetensors import safetensors
+from stretto.training.learners.failures import LearnerFailed
+from stretto.training.log import LOGGER, LogFile
+from stretto.training.page import SeedHistory, render_page
+from stretto.training.report import TrainingReport
+from stretto.training.settings import TrackingSettings
+from stretto.training.trackers import Tracker, trackers_of
+
+TRAINING = RunKind("training run", "a training run", "steps", "train")
+
+METRICS, SUMMARY, PAGE = "metrics.jsonl", "summary.json", "report.html"
+
+_LAST_BYTES = 1 << 18
+"""How much of the metrics is read to find the last line."""
+
+
+class TrainingFolder:
+    """Keeps a run in a folder, or nowhere; nothing is written before the first interval is over."""
+
+    def __init__(self, run: RunFolder | None, *, resume: bool = False, accept_changes: bool = False) -> None:
+        self._run = run
+        self._metrics: IO[bytes] | None = None
+        self._unwritten: list[bytes] = []
+        self._earlier: list[Mapping[str, Any]] = []
+        self._tracking = TrackingSettings()
+        self._trackers: list[Tracker] = []
+        self._log: LogFile | None = None
+        if run is None:
+            return
+        with run.opening():
+            if resume:
+                run.check_same()
+                done = next((int(path.name) for path in all_checkpoints(run.path)), 0)
+                run.take_changes(done, accepted=accept_changes)
+            else:
+                run.check_new(begun=(run.path / METRICS).exists())
+
+    @classmethod
+    def of(cls, out: str | Path | None, plan: Mapping[str, Any], **going_on: bool) -> TrainingFolder:
+        """Return the folder of a run; `out` is where it lies, if it is kept at all. `going_on` is as in the constructor."""
+        return cls(None if out is None else RunFolder(out, plan, TRAINING), **going_on)
+
+    def go_on(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Let these be the figures of the intervals before the first that is added."""
+        self._earlier = list(rows)
+
+    def track(self, tracking: TrackingSettings) -> None:
+        """Let others be told of the figures, too, from the first interval on."""
+        self._tracking = tracking
+
+    @property
+    def path(self) -> Path | None:
+        """Where it lies."""
+        return None if self._run is None else self._run.path
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Keep the figures of an interval. What cannot be written, as on a full disk, is a warning, and tried again."""
+        if self._run is None:
+            return
+        if self._metrics is None:
+            self._run.begin()
+            path = self._run.path / METRICS
+            atomic_write(path, b"".join(map(_line, self._earlier)))
+            self._metrics = path.open("ab", buffering=0)
+            self._log = LogFile(self._run.path)
+            LOGGER.info("%s: intervals up to %d are complete", self._run.plan.get("world"), row["interval"])
+            self._trackers = trackers_of(self._tracking, self._run.path, self._run.plan)
+        for tracker in self._trackers:
+            tracker.add(row)
+        self._unwritten.append(_line(row))
+        end = self._metrics.tell()
+        try:
+            self._metrics.write(b"".join(self._unwritten))
+        except OSError as error:
+            self._metrics.truncate(end)
+            warnings.warn(
+                f"metrics could not be written into {self._run.path}: {error.strerror}; they are tried again",
+                CheckpointSkipped,
+                stacklevel=user_stacklevel(),
+            )
+        else:
+            self._unwritten.clear()
+
+    def finish(self, report: TrainingReport) -> None:
+        """Write the summary and the page of a run that has come to its end."""
+        if self._run is None:
+            return
+        summary = report.summary()
+        history = SeedHistory(report.seed, report.history, summary)
+        try:
+            write_results(self._run.path, summary, self._run.plan, [history])
+        except OSError as error:
+            raise self._run.unwritten("the summary", error) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, LearnerFailed):
+            LOGGER.error("%s", error, extra={"agent": error.agent})
+            self._keep_batch(error)
+        for tracker in self._trackers:
+            tracker.close()
+        if self._metrics is not None:
+            self._metrics.close()
+        if self._log is not None:
+            LOGGER.info("the run %s", "is over" if error is None else f"ends with {type(error).__name__}")
+            self._log.close()
+        if self._run is not None:
+            self._run.close()
+
+    def _keep_batch(self, error: LearnerFailed) -> None:
+        """Write what a learner could not learn from."""
+        if self._run is None or not self._run.path.exists():
+            return
+        path = self._run.path / f"failed_{error.agent}_{error.update}.safetensors"
+        atomic_write(path, safetensors(error.batch))
+        error.add_note(f"the batch is in {path}")
+
+
+def write_results(
+    folder: Path, summary: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[SeedHistory]
+) -> None:
+    """Write what came of one run, or of one a seed: a summary, and a page for people."""
+    texts = {SUMMARY: json.dumps(summary, indent=1) + "\n", PAGE: render_page(plan, runs)}
+    atomic_write_all({folder / name: words for name, words in texts.items()})
+
+
+def read_rows(folder: Path, intervals: int | None = None) -> list[dict[str, Any]]:
+    """Return the figures of the first intervals of a run, or of all. What was never written, or broken off, is left out."""
+    rows = []
+    with suppress(OSError, ValueError), (folder / METRICS).open("rb") as lines:
+        for line in lines:
+            row = json.loads(line)
+            if intervals is not None and row["interval"] > intervals:
+                break
+            rows.append(row)
+    return rows
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    return json.dumps(row).encode() + b"\n"
+
+
+def seed_folder(folder: Path, seed: int) -> Path:
+    """Return where the run of a seed lies in the folder of several."""
+    return folder / f"seed-{seed}"
+
+
+def last_row(folder: Path) -> dict[str, Any] | None:
+    """Return the figures of the last interval of a run that another process does; `None` before the first."""
+    with suppress(OSError, ValueError, IndexError), (folder / METRICS).open("rb") as file:
+        file.seek(0, 2)
+        file.seek(max(0, file.tell() - _LAST_BYTES))
+        found: dict[str, Any] = json.loads(file.read().split(b"\n")[-2])  # behind it is what is being written
+        return found
+    return None

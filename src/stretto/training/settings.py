@@ -1,0 +1,95 @@
+"""The settings of a run, as frozen dataclasses: each field is a key of the configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from stretto.policies.networks.limits import Whole
+from stretto.training.learners.dqn_settings import DqnSettings
+from stretto.training.learners.own_settings import OwnSettings, is_own
+from stretto.training.learners.ppo_settings import PpoSettings
+
+
+@dataclass(frozen=True)
+class ParallelSettings:
+    """How much of a run is done at once. `train_interval` apart, none of these changes a result.
+
+    They stand for finer choices; `None` leaves the choice to those. Agents learn after `train_interval` epochs, each of
+    which has `rows` rows of every environment.
+    """
+
+    enabled: bool = True
+    parallel_actions: bool | None = None
+    parallel_training: bool | None = None
+    async_learning: bool | None = None
+    train_interval: Whole = 1
+    num_workers: Whole | None = None
+    use_threads: bool | None = None
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """After every so many steps, and at the end, agents play `episodes` episodes that training never sees.
+
+    `every: null` is never. They are `greedy`: they take what seems best, and explore nothing.
+    """
+
+    every: Whole | None = None
+    episodes: Whole = 20
+    greedy: bool = True
+
+
+@dataclass(frozen=True)
+class CheckpointSettings:
+    """After every so many steps, and at the end, a run that has a folder saves all that it is.
+
+    `every: null` is only at the end. The last `keep` checkpoints stay, and the one with the best return.
+    """
+
+    every: Whole | None = 100_000
+    keep: Whole = 2
+
+
+@dataclass(frozen=True)
+class TrackingSettings:
+    """Programs that are told a run's figures: TensorBoard, and Weights & Biases, for which `wandb` names a project."""
+
+    tensorboard: bool = False
+    wandb: str | None = None
+    wandb_mode: Literal["offline", "online"] = "offline"
+
+
+@dataclass(frozen=True)
+class Config:
+    """All that a run depends on beside its world and its seed, and how it is computed.
+
+    `learner` is a name, or `file.py:NAME` or `module:NAME` for a learner of one's own, whose settings are under `own`.
+    At most `learners_an_interval` agents learn in an interval, those first that have waited longest; `null`: all of them.
+    `block` is how many agents are computed together, and `native_threads` how many threads a computation has. `device` is
+    where networks compute, by torch's name for it.
+    """
+
+    learner: str = "ppo"
+    preset: str | None = "auto"
+    steps: Whole = 100_000
+    num_envs: Whole = 8
+    ppo: PpoSettings = field(default_factory=PpoSettings)
+    dqn: DqnSettings = field(default_factory=DqnSettings)
+    own: OwnSettings = field(default_factory=OwnSettings)
+    parallel: ParallelSettings = field(default_factory=ParallelSettings)
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    tracking: TrackingSettings = field(default_factory=TrackingSettings)
+    turns: Literal["auto", "simultaneous", "sequential"] | None = None
+    learner_set: Literal["auto", "sequential", "stacked", "threads", "processes"] | None = None
+    loop: Literal["sync", "pipelined"] | None = None
+    learners_an_interval: Whole | None = None
+    block: Whole = 8
+    native_threads: Whole = 1
+    device: str = "cpu"
+
+    @property
+    def settings(self) -> Any:
+        """The settings of the learner."""
+        return self.own if is_own(self.learner) else getattr(self, self.learner)

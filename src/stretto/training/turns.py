@@ -1,0 +1,42 @@
+"""Turns of learners: who learns next where not everybody can in every interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from stretto.core import AgentId
+
+Priority = Callable[[AgentId, int], float]
+"""Tells how urgent it is that an agent learns, given after how many intervals it would: the highest come first."""
+
+
+def staleness(_: AgentId, waited: int) -> float:
+    """Let whoever has waited longest learn first."""
+    return waited
+
+
+class LearningTurns:
+    """Chooses at most `most` agents an interval, all if it is `None`; between equals the order of agents decides."""
+
+    def __init__(self, agents: Sequence[AgentId], most: int | None, priority: Priority = staleness) -> None:
+        self._agents, self._most, self._priority = agents, most, priority
+        self._waited = dict.fromkeys(agents, 0)
+
+    def next(self) -> frozenset[AgentId]:
+        """Return who learns in this interval."""
+        if self._most is None or self._most >= len(self._agents):
+            return frozenset(self._agents)
+        for agent in self._agents:
+            self._waited[agent] += 1
+        ranked = sorted(self._agents, key=lambda agent: -self._priority(agent, self._waited[agent]))
+        chosen = frozenset(ranked[: self._most])
+        self._waited.update(dict.fromkeys(chosen, 0))
+        return chosen
+
+    def state(self) -> dict[AgentId, int]:
+        """Return how long each agent has waited."""
+        return dict(self._waited)
+
+    def load_state(self, state: Mapping[AgentId, int]) -> None:
+        """Become what `state` has returned."""
+        self._waited.update(state)

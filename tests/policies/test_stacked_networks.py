@@ -1,0 +1,167 @@
+"""Networks in blocks: an agent's numbers are the same to the bit, whoever else is in its block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+torch = pytest.importorskip("torch")
+
+from stretto.policies.networks.check import stacks_exactly  # noqa: E402
+from stretto.policies.networks.network import Network, NetworkSettings  # noqa: E402
+from stretto.seeding import SeedTree  # noqa: E402
+
+FIVE = spaces.Box(-1, 1, (5,))
+PICTURE = spaces.Box(0, 255, (20, 20, 3), np.uint8)
+BOTH = spaces.Dict({"picture": PICTURE, "numbers": FIVE})
+AGENTS = 8
+
+
+@pytest.fixture(autouse=True)
+def one_native_thread() -> Any:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def network_of(agents: range, space: Any, outputs: tuple[int, ...], settings: NetworkSettings) -> Network:
+    trees = [SeedTree(3).child(agent) for agent in agents]
+    return Network(trees, space, outputs, settings, (0.5, 1.0))
+
+
+def observations(space: Any, *axes: int) -> Any:
+    """Return a batch with leading axes."""
+    space.seed(1)
+    if isinstance(space, spaces.Dict):
+        return {name: observations(part, *axes) for name, part in space.spaces.items()}
+    return np.stack([space.sample() for _ in range(int(np.prod(axes)))]).reshape(*axes, *space.shape)
+
+
+def outputs_and_gradient(network: Network, rows: Any, states: Any, resets: Any, acted: Any) -> tuple[Any, Any]:
+    outputs, _ = network.unroll(rows, states, resets, acted)
+    network.parameters.differentiate([outputs], [2 * outputs.detach()])
+    return outputs, network.parameters.gradient
+
+
+SHAPES = [
+    *((FIVE, widths, head, None, batch) for widths in ((64, 64), (20,), ()) for head in (1, 6) for batch in (32, 64)),
+    (FIVE, (64, 64), 2, None, 256),
+    *((FIVE, (64,), 3, memory, batch) for memory in ("gru", "lstm") for batch in (1, 4, 16)),
+    (PICTURE, (64,), 3, None, 32),
+    (BOTH, (64,), 3, "gru", 4),
+]
+
+
+@pytest.mark.parametrize(("space", "widths", "head", "memory", "batch"), SHAPES)
+def test_outputs_and_gradients_of_a_block_are_those_of_its_agents_alone(space, widths, head, memory, batch) -> None:
+    settings = NetworkSettings(widths, memory=memory, memory_width=40)
+    whole = network_of(range(AGENTS), space, (head, 1), settings)
+    time = 1 if memory is None else 8
+    rows = whole.inputs.rows(observations(space, AGENTS, time, batch))
+    draw = np.random.default_rng(0)
+    states = torch.from_numpy(draw.standard_normal((AGENTS, batch, whole.state_width)).astype(np.float32))
+    resets, acted = (torch.from_numpy(draw.random((AGENTS, time, batch)) < share) for share in (0.1, 0.8))
+    outputs, gradient = outputs_and_gradient(whole, rows, states, resets, acted)
+    for first, size in ((0, 3), (5, 3), (2, 1), (7, 1)):
+        some = slice(first, first + size)
+        part = network_of(range(first, first + size), space, (head, 1), settings)
+        assert torch.equal(part.parameters.flat, whole.parameters.flat[some])
+        mine = outputs_and_gradient(part, rows[some], states[some], resets[some], acted[some])
+        assert torch.equal(mine[0], outputs[some])
+        assert torch.equal(mine[1], gradient[some])
+
+
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
+def test_cells_compute_what_those_of_torch_compute(memory) -> None:
+    network = network_of(range(1), FIVE, (2, 1), NetworkSettings(memory=memory, memory_width=32))
+    cell = network.memory
+    assert cell is not None
+    theirs = (torch.nn.GRUCell if memory == "gru" else torch.nn.LSTMCell)(8, 32)
+    order = [0, 1, 2] if memory == "gru" else [0, 1, 3, 2]  # theirs has the gate `new` before the last one
+    with torch.no_grad():
+        for name, mine in (("ih", "memory inputs"), ("hh", "memory outputs")):
+            gates = (
+                network.parameters.weights[mine][0]
+                .normal_(generator=torch.Generator().manual_seed(1))
+                .chunk(3 if memory == "gru" else 4, 1)
+            )
+            getattr(theirs, f"weight_{name}").copy_(torch.cat([gates[k] for k in order], 1).T)
+        for name, mine in (("ih", "memory input bias"), ("hh", "memory output bias")):
+            gates = network.parameters.weights[mine][0, 0].chunk(3 if memory == "gru" else 4)
+            getattr(theirs, f"bias_{name}").copy_(torch.cat([gates[k] for k in order]))
+        rows = network.inputs.rows(observations(FIVE, 1, 6, 4))
+        outputs, states = [], torch.zeros(1, 4, network.state_width)
+        for time in range(6):
+            seen, states = network.see(rows[:, time], states)
+            outputs.append(seen)
+        hidden = None
+        for time in range(6):
+            hidden = theirs(rows[0, time], hidden)
+            shown = hidden if memory == "gru" else hidden[0]
+            torch.testing.assert_close(outputs[time][0], shown)
+
+
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
+def test_unrolling_is_stepping_with_empty_states_after_ends_and_none_kept_where_nobody_acted(memory) -> None:
+    network = network_of(range(2), FIVE, (2, 1), NetworkSettings(memory=memory, memory_width=32))
+    rows = network.inputs.rows(observations(FIVE, 2, 5, 4))
+    resets, acted = torch.zeros(2, 5, 4, dtype=torch.bool), torch.ones(2, 5, 4, dtype=torch.bool)
+    acted[0, 2, 1] = False  # the last observation of an episode ...
+    resets[0, 3, 1] = True  # ... before another one
+    with torch.no_grad():
+        outputs, last = network.unroll(rows, torch.zeros(2, 4, network.state_width), resets, acted)
+        states = torch.zeros(2, 4, network.state_width)
+        for time in range(5):
+            before = torch.where(resets[:, time, :, None], 0.0, states)
+            seen, after = network.see(rows[:, time], before)
+            assert after is not None
+            states = torch.where(acted[:, time, :, None], after, before)
+            torch.testing.assert_close(network.towers(seen), outputs[:, :, time])
+        torch.testing.assert_close(states, last)
+
+
+def test_images_of_any_kind_become_features_beside_the_numbers() -> None:
+    first = spaces.Box(0, 1, (3, 20, 20), np.float32)
+    seen = observations(PICTURE, 1, 4)
+    settings = NetworkSettings()
+    network = network_of(range(1), PICTURE, (2, 1), settings)
+    assert network.inputs.rows(seen).dtype == torch.uint8
+    moved = np.moveaxis(seen, -1, 2).astype(np.float32) / np.float32(255)
+    other = network_of(range(1), first, (2, 1), settings)
+    with torch.no_grad():
+        mine, theirs = network(network.inputs.rows(seen)), other(other.inputs.rows(moved))
+        torch.testing.assert_close(mine, theirs)
+        both = network_of(range(1), BOTH, (2, 1), settings)
+        changed = {"picture": seen, "numbers": np.ones((1, 4, 5), np.float32)}
+        still = {"picture": seen, "numbers": np.zeros((1, 4, 5), np.float32)}
+        assert not torch.equal(both(both.inputs.rows(changed)), both(both.inputs.rows(still)))
+
+
+def test_small_images_are_plain_numbers_unless_convolutions_are_asked_for() -> None:
+    small = spaces.Box(0, 255, (7, 7, 3), np.uint8)
+    assert not network_of(range(1), small, (2, 1), NetworkSettings()).inputs.images
+    assert not network_of(range(1), PICTURE, (2, 1), NetworkSettings(body="mlp")).inputs.images
+    network = network_of(range(1), small, (2, 1), NetworkSettings(body="cnn"))
+    assert network(network.inputs.rows(observations(small, 1, 4))).shape == (1, 2, 4, 8)
+
+
+@pytest.mark.parametrize("memory", [None, "lstm"])
+@pytest.mark.parametrize("space", [FIVE, PICTURE, BOTH], ids=["numbers", "picture", "both"])
+def test_the_check_at_the_start_of_a_run_holds_here_and_changes_nothing(space: Any, memory: Any) -> None:
+    network = network_of(range(3), space, (2, 1), NetworkSettings(memory=memory, memory_width=16))
+    before = network.parameters.flat.clone(), network.parameters.gradient.clone()
+    assert stacks_exactly(network, 32)
+    assert torch.equal(network.parameters.flat, before[0])
+    assert torch.equal(network.parameters.gradient, before[1])
+
+
+def test_the_check_finds_a_kernel_whose_last_bits_depend_on_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = torch.baddbmm
+    monkeypatch.setattr(
+        torch, "baddbmm", lambda bias, *rest, **scales: exact(bias, *rest, **scales) * (1 + 1e-7 * len(bias))
+    )
+    assert not stacks_exactly(network_of(range(3), FIVE, (2, 1), NetworkSettings()), 32)

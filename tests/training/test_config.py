@@ -1,0 +1,88 @@
+"""The configuration of a run: what it says is checked, and what is wrong is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stretto.errors import UsageError
+
+pytest.importorskip("torch")
+
+from stretto.training.choices import choices_of
+from stretto.training.config import config_of, plain, settings_of
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (
+            {"ppo": {"learning_rat": 1}},
+            r"no setting is called ppo\.learning_rat, got 1 .* did you mean ppo\.learning_rate",
+        ),
+        ({"learning_rate": 1}, r"no setting is called learning_rate.* did you mean ppo\.learning_rate"),
+        ({"paralel": {}}, "did you mean parallel"),
+        ({"parallel": 3}, "parallel must have keys and values, got 3"),
+        ({"steps": 0}, "steps must be greater than or equal to 1, got 0"),
+        ({"ppo": {"rows": "many"}}, r"ppo\.rows must be a valid integer.*, got 'many'"),
+        ({"ppo": {"discount": 1.5}}, r"ppo\.discount must be less than or equal to 1, got 1\.5"),
+        (
+            {"ppo": {"network": {"activation": "gelu"}}},
+            r"ppo\.network\.activation must be 'tanh' or 'relu', got 'gelu'",
+        ),
+        ({"ppo": {"learning_rate": {"begin": "x"}}}, r"ppo\.learning_rate\.begin must be a valid number.*, got 'x'"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_value_the_rule_and_the_nearest_key(
+    values: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(UsageError, match=told):
+        config_of("gym:X-v0", values)
+
+
+def test_dotted_settings_are_read_as_yaml_and_later_layers_win() -> None:
+    given = settings_of(["ppo.learning_rate=3e-4", "ppo.network.widths=[32, 16]", "parallel.num_workers=null"])
+    config = config_of("gym:X-v0", {"ppo": {"learning_rate": 1.0, "rows": 5}}, given)
+    assert config.ppo.learning_rate.begin == 3e-4
+    assert config.ppo.network.widths == (32, 16)
+    assert config.ppo.rows == 5
+    assert config_of("gym:X-v0", plain(config)) == config
+
+
+@pytest.mark.parametrize("text", ["ppo.rows", "=3", "ppo..rows=3"])
+def test_a_setting_without_a_key_or_a_value_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="a setting is KEY=VALUE"):
+        settings_of([text])
+
+
+@pytest.mark.parametrize(
+    ("values", "keys"),
+    [
+        ({"parallel": {"use_threads": True}, "learner_set": "processes"}, ("parallel.use_threads", "learner_set")),
+        ({"parallel": {"parallel_training": False}, "learner_set": "stacked"}, ("parallel_training", "learner_set")),
+        ({"parallel": {"parallel_actions": True}, "turns": "simultaneous"}, ("parallel.parallel_actions", "turns")),
+        ({"parallel": {"async_learning": False}, "loop": "pipelined"}, ("parallel.async_learning", "loop")),
+        ({"parallel": {"enabled": False}, "learner_set": "threads"}, ("parallel.enabled", "learner_set")),
+        ({"parallel": {"enabled": False, "num_workers": 2}}, ("parallel.enabled", "parallel.num_workers")),
+    ],
+)
+def test_a_finer_choice_that_contradicts_is_refused_with_both_keys(
+    values: dict[str, Any], keys: tuple[str, str]
+) -> None:
+    with pytest.raises(UsageError, match="must not contradict") as told:
+        choices_of(config_of("gym:X-v0", values))
+    assert all(key in str(told.value) for key in keys)
+
+
+def test_what_parallel_stands_for() -> None:
+    def found(**parallel: Any) -> Any:
+        return choices_of(config_of("gym:X-v0", {"parallel": parallel}))
+
+    assert found(parallel_training=True).learner_set == "stacked"
+    assert found(use_threads=True).learner_set == "threads"
+    assert found(parallel_training=False).learner_set == "sequential"
+    assert found(num_workers=3).workers == 3
+    assert found(enabled=False).serial
+    with pytest.raises(UsageError, match=r"loop: pipelined .* not there yet"):
+        found(async_learning=True)

@@ -1,0 +1,67 @@
+"""Runs of several seeds, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+
+import stretto
+
+pytest.importorskip("torch")
+
+from stretto.training.seeds import train_seeds
+
+MARK = "TEST_SEEDS_MARK"
+"""The variable of the environment that names the file which says that a process was ended."""
+
+SMALL: dict[str, Any] = {"ppo": {"rows": 16, "batch": 32, "epochs": 1}, "checkpoint": {"every": 64}}
+
+
+class DiesOnce(gymnasium.Wrapper):
+    """Ends its process in the middle of a run, unless that has happened before."""
+
+    def __init__(self, env: gymnasium.Env) -> None:
+        super().__init__(env)
+        self._mark, self._steps = Path(os.environ[MARK]), 0
+
+    def step(self, action: Any) -> Any:
+        self._steps += 1
+        if self._steps == 90 and not self._mark.exists():
+            self._mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+def make() -> gymnasium.Env:
+    return DiesOnce(gymnasium.make("CartPole-v1"))
+
+
+def weights(summary: dict[str, Any]) -> list[str]:
+    return [run["agents"]["agent_0"]["weights"] for run in summary["runs"].values()]
+
+
+def test_a_run_whose_process_was_killed_goes_on_and_gives_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = tmp_path / "mark"
+    monkeypatch.setenv(MARK, str(mark))
+    arguments: dict[str, Any] = {"steps": 400, "num_envs": 2, "config": SMALL, "backend": "serial"}
+    killed = train_seeds(make, [0, 1], tmp_path / "killed", jobs=2, **arguments)
+    assert mark.exists()
+    undisturbed = train_seeds(make, [0, 1], tmp_path / "here", jobs=0, **arguments)
+    assert weights(killed) == weights(undisturbed)
+    assert json.loads((tmp_path / "killed" / "summary.json").read_text())["seeds"] == [0, 1]
+
+
+def test_seeds_that_are_equal_and_folders_that_are_not_empty_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(stretto.UsageError, match=r"all different, got \[1, 1\]"):
+        train_seeds("CartPole-v1", [1, 1], tmp_path / "new")
+    (tmp_path / "file").touch()
+    with pytest.raises(stretto.UsageError, match="has something in it"):
+        train_seeds("CartPole-v1", [1, 2], tmp_path)
