@@ -204,9 +204,11 @@ class Watched:
                 assert issubclass(warning.category, stretto.SlotTruncated), warning
                 self.truncated.append(int(re.search(r"slot (\d+) was", str(warning.message))[1]))
                 assert self.truncated[-1] in self.replaced
+        if self.restores:  # also the slots of a worker that was lost after it had answered
+            return rows
         if _is_seeded(one):
             self.intact = {s for seat in self.seats if seat.worker is not None for s in seat.factory.slots}
-        elif not self.restores:
+        else:
             self.intact -= changed
         return rows
 
