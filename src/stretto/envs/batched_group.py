@@ -62,6 +62,7 @@ class BatchedGroup:
         self.count = sum(sizes)
         begins = [sum(sizes[:index]) for index in range(len(sizes))]
         self.everyone = range(self.count)
+        self.ended = True  # it does not look
         self.units: Sequence[range] = [range(begin, begin + size) for begin, size in zip(begins, sizes, strict=True)]
         self.layout: SpaceLayout
         self.action_layout: SpaceLayout

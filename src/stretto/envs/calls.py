@@ -13,7 +13,7 @@ from stretto.actions import ActionGate
 from stretto.core import NextEpisode
 from stretto.envs import messages
 from stretto.envs.arguments import slots_of
-from stretto.envs.arrays import copiers
+from stretto.envs.arrays import LARGE_BYTES, copiers
 from stretto.envs.slots import Statistics
 from stretto.errors import UsageError
 from stretto.missions.tasks import Tasks
@@ -37,13 +37,18 @@ class WorldCalls:
         self.metadata = {**built.metadata, "autoreset_mode": mode}
         self.render_mode = built.render_mode
         self._gate = ActionGate(engine.state.actions)
-        self._copiers = copiers(engine.state.buffers.observations[0])
+        observed = engine.state.buffers.observations[0]
+        self._copiers = copiers(observed)
+        # One small array, as most worlds have it, is copied with nothing around it: this stands in every step.
+        self._small = copy and engine.state.observations.only is not None and observed[0].nbytes < LARGE_BYTES
         self._finalizer = weakref.finalize(self, engine.close)
 
     def _observations(self) -> Any:
         """Return what all worlds have observed last, as a batch."""
         state = self._engine.state
         arrays = state.buffers.observations[state.buffer]
+        if self._small:
+            return arrays[0].copy()
         if self._copy:
             arrays = [copier.copy(array) for copier, array in zip(self._copiers, arrays, strict=True)]
         return state.observations.batch(arrays, state.objects)

@@ -156,6 +156,12 @@ class Engine:
 
     def step(self, admitted: list[Any]) -> dict[str, Any]:
         """Step every slot with admitted actions; return the infos. The rows are then in `state.buffer`."""
+        step_all = self.state.step_all
+        if step_all is not None and not self.supervisor.seats[0].requests:
+            # Nothing has to be asked of others, or laid where they find it: with one CartPole that takes 3 of 10 µs.
+            buffer = self._next_buffer()
+            told, ended = step_all((admitted, buffer))
+            return self._stepped(admitted, buffer, None if told is None else (told,), ended)
         buffer = self._prepare(admitted)
         if self._by_signal:
             answers = self.supervisor.signal_all(STEP_ALL + buffer, "stepping", self._limits.step)
@@ -186,16 +192,21 @@ class Engine:
 
     def _prepare(self, admitted: list[Any]) -> int:
         """Lay actions where those who step find them; return the buffer that the results go into."""
+        buffer = self._next_buffer()
+        if self.hands_over:
+            self.state.buffers.actions = admitted
+        elif self._by_signal:
+            for target, array in zip(self.state.buffers.actions, admitted, strict=True):
+                target[:] = array
+        return buffer
+
+    def _next_buffer(self) -> int:
+        """Begin a step of all slots; return the buffer that the results go into."""
         state = self.state
         if state.own_buffer:
             state.align()
             self._note_ended(state.buffer)
         self.stuck = _STEP_FAILED
-        if self.hands_over:
-            state.buffers.actions = admitted
-        elif self._by_signal:
-            for target, array in zip(state.buffers.actions, admitted, strict=True):
-                target[:] = array
         return 1 - state.buffer
 
     def _ask_to_step(self, admitted: list[Any], buffer: int) -> list[Request]:
@@ -209,14 +220,17 @@ class Engine:
             requests.append(self.supervisor.ask(seat, issue, "stepping", self._limits.step))
         return requests
 
-    def _stepped(self, admitted: list[Any], buffer: int, answers: Sequence[Extras | None] | None) -> dict[str, Any]:
-        """Take in a step of all slots."""
+    def _stepped(
+        self, admitted: list[Any], buffer: int, answers: Sequence[Extras | None] | None, ended: bool = True
+    ) -> dict[str, Any]:
+        """Take in a step of all slots, in which episodes may have `ended`."""
         state = self.state
         if self._keeps_steps:
             state.history.stepped(admitted, None)
         infos = {} if answers is None else self._take(answers, buffer, self._parts)
         state.buffer = buffer  # before anything is asked again: a worker may have to be restored to these rows
-        state.counters.stepped(state.buffers.terminated[buffer], state.buffers.truncated[buffer])
+        count = state.counters.stepped if ended else state.counters.stepped_on
+        count(state.buffers.terminated[buffer], state.buffers.truncated[buffer])
         if state.has_tasks:
             self._tell_next(state.coming_by_task(np.flatnonzero(state.counters.settle()).tolist()))
         self.stuck = None
@@ -377,7 +391,8 @@ class Engine:
             error = self.supervisor.close(self._limits.reset)
         finally:
             # Whoever holds a closed vector environment should not hold its memory.
-            self.state.buffers, self.state.step_alone = Buffers([], [], [], [], []), None
+            self.state.buffers = Buffers([], [], [], [], [])
+            self.state.step_alone = self.state.step_all = None
             self._lease.release()
         if error is not None:
             raise error

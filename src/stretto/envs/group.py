@@ -34,6 +34,8 @@ class Group(Protocol):
     count: int
     everyone: range
     units: Sequence[range]
+    ended: bool
+    """Whether an episode may have ended in the last step."""
     layout: SpaceLayout
     action_layout: SpaceLayout
     refuse: Callable[[Any], None] | None
@@ -102,6 +104,7 @@ class EnvGroup:
         self.count = len(makers)
         self.everyone = range(self.count)
         self.units: Sequence[range] = [range(i, i + 1) for i in self.everyone]
+        self.ended = True
         self._span = range(first, first + self.count)
         self.layout: SpaceLayout
         self.action_layout: SpaceLayout
@@ -264,7 +267,7 @@ class EnvGroup:
         numbers an array of its type and length is written as bytes, in two thirds of the time that numpy takes. All
         else numpy converts; shapes are looked at first, because it repeats a value until it fills its row.
         """
-        self._doing = "stepping"
+        self._doing, self.ended = "stepping", False
         position, target, length, shape = self.position, rows.target, self._length, self._shape
         exact = None if self._converts else rows.exact
         steps = self.steps if indices is self.everyone else [self.steps[i] for i in indices]
@@ -276,6 +279,7 @@ class EnvGroup:
             add(reward)
             try:
                 if terminated or truncated:
+                    self.ended = True
                     rows.terminated[i] = bool(terminated)
                     rows.truncated[i] = bool(truncated)
                     observation, info = self._finished(i, observation, info)
@@ -352,8 +356,10 @@ class EnvGroup:
         raise InvalidOutput(f"rewards must be numbers, got {rewards}", self.place())
 
     def _begin(self) -> None:
-        self._entries = []
-        self._origins.clear()
+        if self._entries:
+            self._entries = []
+        if self._origins:
+            self._origins.clear()
 
     def _extras(self, span: range | None = None) -> Extras:
         return Extras(infos=pack(self._entries, span), origins=list(self._origins))

@@ -196,9 +196,22 @@ class GroupService:
         else:
             indices = stepped_by(code)
             extras = group.step(indices, self._take_actions(indices), self._rows[buffer])
-        if self._changed:
-            extras = extras or Extras()
-            extras.objects, self._changed = self._changed, []
+        return self._with_changed(extras) if self._changed else extras
+
+    def step_all(self, given: tuple[list[Any], int]) -> tuple[Extras | None, bool]:
+        """Step all worlds for a caller in whose thread this runs, with actions that nobody else has.
+
+        Returns what else there is to tell, and whether an episode may have ended.
+        """
+        arrays, buffer = given
+        group = self._group
+        actions = arrays[0] if self._numbers else as_actions(self._actions, arrays)
+        extras = group.step(group.everyone, actions, self._rows[buffer])
+        return self._with_changed(extras) if self._changed else extras, group.ended
+
+    def _with_changed(self, extras: Extras | None) -> Extras:
+        extras = extras or Extras()
+        extras.objects, self._changed = self._changed, []
         return extras
 
     def _lay_down(self, extras: Extras, buffer: InfoBuffer) -> Extras | None:
@@ -240,8 +253,7 @@ class GroupService:
 
     def _with_rows(self, extras: Extras | None, buffer: int, indices: Sequence[int]) -> Extras:
         """Add what does not lie in shared memory."""
-        extras = extras or Extras()
-        extras.objects, self._changed = self._changed, []
+        extras = self._with_changed(extras)
         if not self._shared:
             assert self._buffers is not None
             extras.arrays = [array[list(indices)] for array in self._buffers.results(buffer)]

@@ -32,7 +32,7 @@ from stretto.envs.arguments import (
 )
 from stretto.envs.arrays import Buffers, array_shapes
 from stretto.envs.engine import Engine
-from stretto.envs.group_worker import Blocks, Singles, Worlds, block_sizes
+from stretto.envs.group_worker import Blocks, GroupService, Singles, Worlds, block_sizes
 from stretto.envs.messages import Attach, Built, Describe, LookAtGlobals
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.recovery import Limits, Recovery
@@ -351,8 +351,11 @@ def _state(
     alone = built.blocks == 1 and supervisor.seats[0].inline and shared is not None
     handed_over = state.buffers if alone and not observations.loose and not actions.loose else None
     step_alone, *_ = recovery.attach(supervisor, Attach(shared, handed_over), state)
+    first = supervisor.seats[0].worker
     if step_alone is not None:
-        state.step_alone = partial(cast(InlineWorker, supervisor.seats[0].worker).do, step_alone)
+        state.step_alone = partial(cast(InlineWorker, first).do, step_alone)
+    elif len(supervisor.seats) == 1 and isinstance(first, InlineWorker) and shared is not None and not actions.loose:
+        state.step_all = partial(first.do, cast(GroupService, first.service).step_all)
     return state
 
 

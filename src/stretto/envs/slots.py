@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from stretto.core import NextEpisode
-from stretto.envs.arrays import Buffers, StepAlone
+from stretto.envs.arrays import Buffers, StepAll, StepAlone
 from stretto.envs.history import History
 from stretto.envs.messages import Extras, ResetSlot, Restored, SlotPlan
 from stretto.errors import Place, SlotTruncated, user_stacklevel
@@ -58,6 +58,7 @@ class SlotState:
         self._given: list[dict[int, Any]] = [{} for _ in range(count)]
         self.buffers: Buffers
         self.step_alone: StepAlone | None = None  # where the caller has all slots itself, in one block
+        self.step_all: StepAll | None = None  # where it has all of them, one by one
 
     # ---- arrays ----
 
@@ -332,7 +333,8 @@ class Counters:
         # Row 0: which episodes were over before. After it, a row for each step that is not counted yet.
         self._over = np.zeros((1 + self._put_off, count), np.bool_)
         self._rows = list(self._over)
-        self._kept = 0
+        self._kept = self._passed = 0
+        self._none_over = False  # whether the last row is known to be of slots whose episodes go on
 
     @property
     def counts(self) -> Statistics:
@@ -351,8 +353,17 @@ class Counters:
         kept = self._kept + 1
         np.logical_or(terminated, truncated, self._rows[kept])
         self._kept = kept  # last: a step that Ctrl-C has cut short does not count
+        self._none_over = False
         if kept == self._put_off:
             self.settle()
+
+    def stepped_on(self, terminated: Array, truncated: Array) -> None:
+        """Take note of a step of all slots in which no episode ended: where none was over, there are no flags to keep."""
+        if self._none_over:
+            self._passed += 1
+        else:
+            self.stepped(terminated, truncated)
+            self._none_over = True
 
     def begin(self, slots: Iterable[int]) -> None:
         """Take note of slots that have begun their next episode."""
@@ -363,10 +374,13 @@ class Counters:
         """Take note of which slots' episodes are over now, other than by a step of all."""
         self.settle()
         self._rows[0][:] = ended
+        self._none_over = False
 
     def settle(self) -> Array:
         """Count what was put off; return how many episodes began in each slot meanwhile."""
         kept, self._kept = self._kept, 0
+        self._counts.steps += self._passed * self._count
+        self._passed = 0
         if not kept:
             return np.zeros(self._count, np.int64)
         before, flags = self._over[:kept], self._over[1 : kept + 1]
