@@ -244,6 +244,6 @@ class GlobalDraws:
         return frozenset(names)
 
 
-def _marks() -> dict[str, int]:
+def _marks() -> dict[str, Any]:
     there = GLOBAL_GENERATORS if TorchStream.is_imported() else GLOBAL_GENERATORS[:-1]
     return {name: STREAMS[name].mark(STREAMS[name].read()) for name in there}
