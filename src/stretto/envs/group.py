@@ -20,6 +20,7 @@ from stretto.envs.messages import Built, Extras, Origin, ResetSlot, SlotPlan
 from stretto.envs.slot import NEVER, Clock, GroupSettings, Maker, Slot, Started
 from stretto.errors import InvalidOutput, Place
 from stretto.identity.watched_globals import classes_of
+from stretto.seeding import watching_many
 from stretto.spaces import SpaceLayout, has_shape, same_space
 
 
@@ -218,7 +219,11 @@ class EnvGroup:
                     if slot.ends <= clock.now:
                         slot.cut()
                 rows.terminated[i] = rows.truncated[i] = False
-        rewards = self._run(indices, actions, rows)
+        if clock.watched:
+            with watching_many():
+                rewards = self._run(indices, actions, rows)
+        else:
+            rewards = self._run(indices, actions, rows)
         try:
             # numpy would take None for NaN and "1.5" for 1.5; this costs no more and takes numbers alone.
             numbers = array("d", rewards)

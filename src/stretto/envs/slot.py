@@ -21,7 +21,7 @@ from stretto.adapters.gymnasium import (
     set_generator,
 )
 from stretto.core import NextEpisode
-from stretto.envs.checks import FIRST_STEPS, check_observation, check_scalars
+from stretto.envs.checks import FIRST_STEPS, check_observation, check_scalars, is_plainly_right
 from stretto.envs.messages import Origin, ResetSlot, SlotPlan
 from stretto.errors import InvalidOutput, Place, ResetNeeded
 from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree, episode_seed
@@ -67,17 +67,19 @@ class GroupSettings:
 class Clock:
     """Counts the steps of a group; `alarm` is when the time of an episode is over next, or earlier, never later.
 
-    While it is `recording`, points to restore slots from are kept. `starts` are the steps in which the episode of each
+    While it is `recording`, points to restore slots from are kept. So many slots are `watched` for draws from global
+    generators. `starts` are the steps in which the episode of each
     world began; a caller that shares memory sees them.
     """
 
-    __slots__ = ("alarm", "now", "recording", "starts")
+    __slots__ = ("alarm", "now", "recording", "starts", "watched")
 
     def __init__(self, count: int) -> None:
         self.now = 0
         self.starts: memoryview[int] = memoryview(array("q", bytes(8 * count)))
         self.alarm = NEVER
         self.recording = True
+        self.watched = 0
 
 
 class Slot:
@@ -113,6 +115,7 @@ class Slot:
         self._next_seed: int | None = None
         self._ever_reset = False
         self.guard: PrivateGenerators
+        self._is_watched = False
         self._strict = settings.checks == "always"
         self._unchecked = 0 if settings.checks == "off" else FIRST_STEPS
         self._direct: Direct
@@ -195,21 +198,24 @@ class Slot:
 
     def _guarded(self, step: StepFunction, guard: PrivateGenerators) -> StepFunction:
         def guarded(action: Any) -> Any:
-            result = guard.run(step, action)
+            result = guard.call(step, action)
+            if not guard.on_probation and self._is_watched:
+                self._clock.watched -= 1
+                self._is_watched = False
             if not guard.needed:
                 self.install()
             return result
 
+        if guard.on_probation and not self._is_watched:
+            self._clock.watched += 1
+            self._is_watched = True
         return guarded
 
     def _checked(self, step: StepFunction) -> StepFunction:
         def checked(action: Any) -> Any:
             result: Any = step(action)
-            if not isinstance(result, tuple) or len(result) != 5:
-                raise InvalidOutput(f"step must return five values, got {result!r} ({self._place()})", self._place())
-            observation, reward, terminated, truncated, _ = result
-            self._check_observation(observation)
-            check_scalars(reward, terminated, truncated, self._place(), strict=self._strict)
+            if self._strict or self.layout is None or not is_plainly_right(self.layout, result):
+                self._check(result)
             if self._settings.checks == "first":
                 self._unchecked -= 1
                 if self._unchecked == 0:
@@ -217,6 +223,14 @@ class Slot:
             return result
 
         return checked
+
+    def _check(self, result: Any) -> None:
+        """Raise unless what a step gave is as it should be."""
+        if not isinstance(result, tuple) or len(result) != 5:
+            raise InvalidOutput(f"step must return five values, got {result!r} ({self._place()})", self._place())
+        observation, reward, terminated, truncated, _ = result
+        self._check_observation(observation)
+        check_scalars(reward, terminated, truncated, self._place(), strict=self._strict)
 
     def _check_observation(self, observation: Any) -> None:
         assert self.layout is not None

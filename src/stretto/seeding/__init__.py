@@ -7,6 +7,7 @@ from stretto.seeding.generators import (
     PrivateGenerators,
     take_turn_from,
     waits_for_turn,
+    watching_many,
 )
 from stretto.seeding.streams import SEED_BITS, SeedTree, episode_seed
 
@@ -20,4 +21,5 @@ __all__ = [
     "episode_seed",
     "take_turn_from",
     "waits_for_turn",
+    "watching_many",
 ]

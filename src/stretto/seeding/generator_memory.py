@@ -58,6 +58,11 @@ def seeded_words(seed: int) -> bytes:
     return _asked(_seeder) if _of_seeder is None else bytes(_of_seeder)
 
 
+def can_be_seen() -> bool:
+    """Whether the states of `random` and of numpy are read in their memory."""
+    return _of_random is not None and _of_seeder is not None and _normal is not None
+
+
 def read_random() -> tuple[bytes, Normal]:
     """Return the state of `random`."""
     return _asked(_the_random) if _of_random is None else bytes(_of_random), _the_random.gauss_next
@@ -81,7 +86,7 @@ class Twister:
     def __init__(self) -> None:
         self.generator: Any = np.random.MT19937(0)
         memory = _memory(self.generator.ctypes.state_address, STATE_BYTES)
-        self._memory = memory if bytes(memory) == self._state_asked() else None
+        self.memory = memory if bytes(memory) == self._state_asked() else None
 
     def _state_asked(self) -> bytes:
         state = self.generator.state["state"]
@@ -89,16 +94,16 @@ class Twister:
 
     def read(self) -> bytes:
         """Return its state."""
-        return self._state_asked() if self._memory is None else bytes(self._memory)
+        return self._state_asked() if self.memory is None else bytes(self.memory)
 
     def write(self, state: bytes) -> None:
         """Put it into a state."""
-        if self._memory is None:
+        if self.memory is None:
             *words, index = _STATE.unpack(state)
             inner = {"key": np.array(words, np.uint32), "pos": index}
             self.generator.state = {"bit_generator": "MT19937", "state": inner}
         else:
-            self._memory[:] = state
+            self.memory[:] = state
 
 
 def numpy_words(seed: int) -> bytes:

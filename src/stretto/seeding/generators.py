@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, TypeVar
 
 from stretto.errors import LateImport
-from stretto.seeding.global_streams import STREAMS, Stream, TorchStream
+from stretto.seeding.generator_memory import can_be_seen
+from stretto.seeding.global_streams import STREAMS, Stand, Stream, TorchStream
 from stretto.seeding.streams import SeedTree
 
 __calls_user_code__ = True
@@ -33,6 +35,7 @@ class _Turn:
         self.lock = threading.RLock()
         self.owner = 0
         self.restores: list[Callable[[], None]] = []
+        self.stand: Stand | None = None
 
 
 _turn = _Turn()
@@ -97,6 +100,24 @@ def _taken_over(turn: _Turn) -> _Turn | None:
     return mine
 
 
+@contextmanager
+def watching_many() -> Iterator[None]:
+    """Put the global generators aside until the end, so that many worlds can be watched by `PrivateGenerators.call`."""
+    if TorchStream.is_imported() or not can_be_seen():
+        yield
+        return
+    turn = _next_turn()
+    turn.stand, outer = Stand(), len(turn.restores)
+    turn.restores.append(turn.stand.close)
+    try:
+        yield
+    finally:
+        turn.stand = None
+        while len(turn.restores) > outer:
+            turn.restores.pop()()
+        turn.lock.release()
+
+
 class PrivateGenerators:
     """Copies of the global `random`, `numpy.random` and torch generators that belong to one world alone.
 
@@ -143,19 +164,44 @@ class PrivateGenerators:
             LateImport: if the call was the first in this process to import torch, and drew from it at once. Only a torch
                 that is there beforehand can be given a private generator.
         """
-        global _late_imports
         if not self.needed:
             return function(*args, **kwargs)
         try:
             result = self._run(function, *args, **kwargs)
         finally:
-            _late_imports += self._late
+            _count_late(self._late)
         if self._late:
-            raise LateImport(
-                "torch must be imported before a call that draws from it, and this call did both, so that its numbers "
-                "would depend on what else runs in the process; import torch at the top of the module"
-            )
+            self._refuse_late_import()
         return result
+
+    def call(self, function: Callable[[Any], T], argument: Any) -> T:
+        """Do the same as `run`; a call that is only watched costs less inside of `watching_many`."""
+        turn = _turn
+        if turn.stand is None or self._left <= 0 or self.drawn or turn.owner != threading.get_ident():
+            return self.run(function, argument)
+        try:
+            result: T = turn.stand.run(function, argument, self._streams, self.drawn)
+        finally:
+            self._late = False
+            if "torch" in sys.modules:
+                self._look_for_torch()
+                _count_late(self._late)
+            self._watched_once()
+        if self._late:
+            self._refuse_late_import()
+        return result
+
+    def _refuse_late_import(self) -> None:
+        raise LateImport(
+            "torch must be imported before a call that draws from it, and this call did both, so that its numbers "
+            "would depend on what else runs in the process; import torch at the top of the module"
+        )
+
+    def _watched_once(self) -> None:
+        self._left -= 1
+        self.needed = self._left > 0 or bool(self.drawn)
+        if not self.needed:
+            self._streams = {}
 
     def run_repeatable(
         self, function: Callable[..., T], *args: Any, undo: Callable[[T], object] | None = None, **kwargs: Any
@@ -191,10 +237,7 @@ class PrivateGenerators:
             while len(turn.restores) > outer:  # none are left where the turn was taken away
                 turn.restores.pop()()
             if watched:
-                self._left -= 1
-                self.needed = self.on_probation or bool(self.drawn)
-                if not self.needed:
-                    self._streams = {}
+                self._watched_once()
             turn.lock.release()
 
     def _swap_in(self, name: str, watched: bool) -> Callable[[], None]:
@@ -221,6 +264,11 @@ class PrivateGenerators:
 
 
 _late_imports = 0
+
+
+def _count_late(late: bool) -> None:
+    global _late_imports
+    _late_imports += late
 
 
 class GlobalDraws:

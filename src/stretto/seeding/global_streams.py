@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from stretto.seeding.generator_memory import (
+    STATE_BYTES,
     Twister,
     numpy_words,
     read_numpy,
@@ -49,6 +50,12 @@ class Stream(ABC):
     def start(self) -> Any:
         """Return the position at which this stream begins. The global generator may be anywhere after that."""
 
+    def began(self) -> Any:
+        """Return what `start` returns, computed once."""
+        if self._start is None:
+            self._start = self.start()
+        return self._start
+
     def state(self) -> tuple[int, Any]:
         """Return the seed and the position, as something that can be sent and does not change."""
         return self.seed, self.position
@@ -60,9 +67,7 @@ class Stream(ABC):
         """
         outer, began = self.read(), self.position
         if began is None:
-            if self._start is None:
-                self._start = self.start()
-            began = self._start
+            began = self.began()
         self.write(began)
 
         def swap_out() -> bool:
@@ -129,9 +134,7 @@ class NumpyStream(Stream):
                 return True
 
             return keep
-        if self._start is None:
-            self._start = self.start()
-        began, lent = self._start, _spare.pop() if _spare else Twister()
+        began, lent = self.began(), _spare.pop() if _spare else Twister()
         lent.write(began)
         write_numpy((lent.generator, None))
 
@@ -152,6 +155,48 @@ class NumpyStream(Stream):
 
 _spare = [Twister()]
 _NOBODY_ELSE = sys.getrefcount(_spare[0].generator)
+
+
+class Stand:
+    """Generators that take the place of the global ones while many worlds are watched that have drawn nothing yet.
+
+    Each finds them at the start of its own streams. To put the global ones aside and back for each takes four times as long.
+    """
+
+    def __init__(self) -> None:
+        self._outer = read_random(), read_numpy()
+        self._twister = _spare.pop() if _spare else Twister()
+        write_random((b"\0" * STATE_BYTES, None))
+        write_numpy((self._twister.generator, None))
+        generator, _ = read_numpy()
+        self._references = sys.getrefcount(generator)  # while nobody else has it
+
+    def run(self, function: Callable[[Any], Any], argument: Any, streams: dict[str, Stream], drawn: set[str]) -> Any:
+        """Call a function with these streams, which are at their start; add to `drawn` those that it has used."""
+        by_random, by_numpy = streams["random"].began(), streams["numpy"].began()
+        twister = self._twister
+        write_random(by_random)
+        twister.write(by_numpy)
+        try:
+            return function(argument)
+        finally:
+            if (found := read_random()) != by_random:
+                streams["random"].position = found
+                drawn.add("random")
+            generator, normal = read_numpy()
+            used = generator is not twister.generator or normal is not None or twister.read() != by_numpy
+            if used or sys.getrefcount(generator) > self._references:
+                streams["numpy"].position = generator, normal
+                drawn.add("numpy")
+                self._twister = Twister()
+                write_numpy((self._twister.generator, None))
+
+    def close(self) -> None:
+        """Put the global ones back."""
+        for_random, for_numpy = self._outer
+        write_random(for_random)
+        write_numpy(for_numpy)
+        _spare.append(self._twister)
 
 
 class TorchStream(Stream):
