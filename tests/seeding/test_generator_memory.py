@@ -67,8 +67,9 @@ def draw_late(guard: PrivateGenerators, use: str) -> list[Any]:
 def test_worlds_that_are_watched_together_draw_what_they_would_draw_alone(where):
     alone = [draw_late(PrivateGenerators(SeedTree(seed), probation=16), "run") for seed in range(5)]
     before = read_random()
-    with watching_many():
-        together = [draw_late(PrivateGenerators(SeedTree(seed), probation=16), "call") for seed in range(5)]
+    together = watching_many(
+        lambda: [draw_late(PrivateGenerators(SeedTree(seed), probation=16), "call") for seed in range(5)]
+    )
     assert together == alone
     assert read_random() == before
 
@@ -79,8 +80,8 @@ def test_one_that_raises_while_many_are_watched_has_drawn_what_it_has_drawn(wher
         raise ValueError("on purpose")
 
     guards = [PrivateGenerators(SeedTree(1), probation=16) for _ in range(2)]
-    with watching_many(), pytest.raises(ValueError, match="on purpose"):
-        guards[0].call(fail, None)
+    with pytest.raises(ValueError, match="on purpose"):
+        watching_many(guards[0].call, fail, None)
     guards[1].run(np.random.rand, 2)
     assert guards[0].run(mixed) == guards[1].run(mixed)
     assert guards[0].drawn >= {"numpy"}
@@ -95,8 +96,7 @@ def test_a_world_that_keeps_the_global_generator_has_it_for_itself(where, many):
         guard = PrivateGenerators(SeedTree(seed), probation=16)
         return guard.call(keep, None) if many else guard.run(keep)
 
-    with watching_many():
-        first, second = kept_by(1), kept_by(2)
+    first, second = watching_many(lambda: (kept_by(1), kept_by(2)))
     numbers = first.random(5).tolist(), second.random(5).tolist()
     assert numbers[0] != numbers[1]
     assert kept_by(1).random(5).tolist() == numbers[0]

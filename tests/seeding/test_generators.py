@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import stretto
-from stretto.seeding import GLOBAL_GENERATORS, GlobalDraws, PrivateGenerators, SeedTree, generators
+from stretto.seeding import GLOBAL_GENERATORS, GlobalDraws, PrivateGenerators, SeedTree, generators, watching_many
 from tests.worlds import GlobalDrift
 
 TREE = SeedTree(7).child("a world")
@@ -156,15 +156,27 @@ class _CtrlC:
         return self
 
 
-def test_whenever_ctrl_c_comes_other_threads_get_their_turn(monkeypatch):
+def run_one() -> None:
+    PrivateGenerators(TREE, drawn=["random"], probation=0).run(nothing)
+
+
+def watch_two() -> None:
+    guards = [PrivateGenerators(TREE, probation=16) for _ in range(2)]
+    watching_many(lambda: [guard.call(lambda _: random.random(), None) for guard in guards])
+
+
+@pytest.mark.parametrize("way", [run_one, watch_two])
+def test_whenever_ctrl_c_comes_other_threads_get_their_turn(way, monkeypatch):
     monkeypatch.setattr(generators, "_LOOK_SECONDS", 0.002)
-    functions = (generators._next_turn.__code__, PrivateGenerators._run.__code__)
+    functions = tuple(
+        function.__code__ for function in (generators._next_turn, PrivateGenerators._run, generators.watching_many)
+    )
     before = sys.gettrace()
     for moment in range(1, 1000):
         ctrl_c = _CtrlC(functions, moment)
         sys.settrace(ctrl_c)
         try:
-            PrivateGenerators(TREE, drawn=["random"], probation=0).run(nothing)
+            way()
         except KeyboardInterrupt:
             pass
         finally:

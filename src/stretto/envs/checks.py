@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -34,10 +35,8 @@ def is_plainly_right(layout: SpaceLayout, result: Any) -> bool:
     observation, reward, terminated, truncated, _ = result
     if type(observation) is not np.ndarray or observation.shape != leaf.shape or observation.dtype != leaf.dtype:
         return False
-    if observation.dtype.kind == "f" and observation.size:
-        largest = observation.item(observation.argmax())  # NaN, if there is any
-        if largest != largest:
-            return False
+    if leaf.dtype.kind == "f" and observation.size and math.isnan(observation.item(observation.argmax())):
+        return False  # NaN counts as the largest, if there is any
     return type(reward) in _REWARDS and type(terminated) in _FLAGS and type(truncated) in _FLAGS
 
 

@@ -220,8 +220,7 @@ class EnvGroup:
                         slot.cut()
                 rows.terminated[i] = rows.truncated[i] = False
         if clock.watched:
-            with watching_many():
-                rewards = self._run(indices, actions, rows)
+            rewards = watching_many(self._run, indices, actions, rows)
         else:
             rewards = self._run(indices, actions, rows)
         try:

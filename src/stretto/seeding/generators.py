@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable, Iterable
+from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 from stretto.errors import LateImport
@@ -74,11 +73,15 @@ def _is_used() -> bool:
     me = threading.get_ident()
     for thread, frame in sys._current_frames().items():  # noqa: SLF001  documented, and there is no other way
         inside: FrameType | None = None if thread == me or waits_for_turn(frame) else frame
-        while inside is not None and inside.f_code is not PrivateGenerators._run.__code__:  # noqa: SLF001  ours
+        while inside is not None and inside.f_code not in _users():
             inside = inside.f_back
         if inside is not None:
             return True
     return False
+
+
+def _users() -> tuple[CodeType, ...]:
+    return PrivateGenerators._run.__code__, watching_many.__code__  # noqa: SLF001  ours
 
 
 def _taken_over(turn: _Turn) -> _Turn | None:
@@ -100,20 +103,19 @@ def _taken_over(turn: _Turn) -> _Turn | None:
     return mine
 
 
-@contextmanager
-def watching_many() -> Iterator[None]:
-    """Put the global generators aside until the end, so that many worlds can be watched by `PrivateGenerators.call`."""
+def watching_many(function: Callable[..., T], *args: Any) -> T:
+    """Call a function that watches many worlds by `PrivateGenerators.call`; the global generators are aside meanwhile."""
     if TorchStream.is_imported() or not can_be_seen():
-        yield
-        return
+        return function(*args)
     turn = _next_turn()
-    turn.stand, outer = Stand(), len(turn.restores)
-    turn.restores.append(turn.stand.close)
+    outer = len(turn.restores)
     try:
-        yield
+        turn.stand = Stand()
+        turn.restores.append(turn.stand.close)
+        return function(*args)
     finally:
         turn.stand = None
-        while len(turn.restores) > outer:
+        while len(turn.restores) > outer:  # none are left where the turn was taken away
             turn.restores.pop()()
         turn.lock.release()
 

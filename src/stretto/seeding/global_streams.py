@@ -84,8 +84,13 @@ class Stream(ABC):
 class RandomStream(Stream):
     """A position is all of its state."""
 
-    read = staticmethod(read_random)
-    write = staticmethod(write_random)
+    @staticmethod
+    def read() -> Any:
+        return read_random()
+
+    @staticmethod
+    def write(position: Any) -> None:
+        write_random(position)
 
     def start(self) -> tuple[bytes, None]:
         return seeded_words(self.seed), None
@@ -97,8 +102,13 @@ class NumpyStream(Stream):
     A bit generator takes 60 µs to make. Streams that nothing was drawn from yet borrow one for as long as they are in place.
     """
 
-    read = staticmethod(read_numpy)
-    write = staticmethod(write_numpy)
+    @staticmethod
+    def read() -> Any:
+        return read_numpy()
+
+    @staticmethod
+    def write(position: Any) -> None:
+        write_numpy(position)
 
     def __init__(self, seed: int, position: Any = None) -> None:
         if position is not None:

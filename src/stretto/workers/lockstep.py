@@ -13,16 +13,16 @@ from typing import Any
 from stretto.workers.base import Failure, Worker
 from stretto.workers.control import DONE, MAIL, NOTE, NOTE_BITS, PLAIN_STORES_PUBLISH
 from stretto.workers.requests import Seat
-from stretto.workers.waiting import spin_limit
+from stretto.workers.waiting import Spin
 
 UNSETTLED: list[Any] = []
 """Stands for the answers where somebody is slow, has failed or put something out: now they need records."""
 
 
-def signal_idle(seats: Sequence[Seat], workers: Sequence[Worker], code: int, spin_seconds: float) -> list[Any] | None:
+def signal_idle(seats: Sequence[Seat], workers: Sequence[Worker], code: int, bet: Spin) -> list[Any] | None:
     """Let the workers of all seats do what a signal says; return their answers in order, `None` if there are none.
 
-    Those that do not run in the caller are looked at for `spin_seconds` or longer.
+    Those that do not run in the caller are looked at for as long as that pays.
     """
     remote = []
     for seat, worker in zip(seats, workers, strict=True):
@@ -35,15 +35,17 @@ def signal_idle(seats: Sequence[Seat], workers: Sequence[Worker], code: int, spi
         for seat, worker in zip(seats, workers, strict=True):
             if seat.inline:
                 worker.work()
-    until = 0.0
+    until = now = 0.0
     for worker in remote:
         words, number = worker.words, worker.made
         while quick and words[DONE] < number:
             now = time.perf_counter()
-            until = until or now + spin_limit(spin_seconds, now - began)
+            until = until or bet.begin(now, now - began)
             quick = now < until
     if not quick:
         return UNSETTLED
+    if until:
+        bet.end(now)
     for worker in workers:
         words = worker.words
         if words[MAIL] != worker.read or words[NOTE] >> NOTE_BITS == worker.made:

@@ -6,6 +6,7 @@ It knows nothing of what its workers do. What becomes of requests whose worker i
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
@@ -177,7 +178,7 @@ class Supervisor:
         if len(workers) < len(seats) or trace.active is not None or self._traced:
             self._traced = trace.active is not None
             return self.settle([self.ask(seat, signaller(code), doing, limit_seconds) for seat in seats])
-        answers = signal_idle(seats, workers, code, self._spin_seconds)
+        answers = signal_idle(seats, workers, code, self._waiter.bet)
         if answers is UNSETTLED:
             return self.settle([self._record(seat, signaller(code), doing, limit_seconds) for seat in seats])
         return answers
@@ -208,6 +209,8 @@ class Supervisor:
             if count_finished(requests) >= wanted:
                 break
             self._wait(requests, wanted)
+        if self._waiter.bet.begun:
+            self._waiter.bet.end(time.perf_counter())
         if self._outputs:
             self._show_outputs()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import time
 from collections.abc import Callable, Sequence
@@ -26,12 +27,47 @@ Waking somebody up takes 0.05 ms on an idle machine and often 1 ms on one that i
 that are equal on average seldom end together.
 """
 
+FEWEST_GOOD, MOST_GOOD = 8, 2_048
+"""After a spin that did not pay, so many waits in a row must have been short enough before there is another.
 
-def spin_limit(least_seconds: float, worked_seconds: float) -> float:
-    """Return for how long to look before sleeping, after so much work; at least `least_seconds`, none if that is 0."""
-    if not least_seconds:
-        return 0.0
-    return max(least_seconds, min(SPIN_SHARE * worked_seconds, LONGEST_SPIN_SECONDS))
+The number doubles with each spin that does not pay, up to the larger one, and falls by one with each that pays.
+"""
+
+WAITING = os.environ.get("STRETTO_WAITING", "adaptive")
+"""For measurements: `spin` and `sleep` always do that; `adaptive` does what pays."""
+
+
+class Spin:
+    """Says for how long to look before sleeping: a bet on an answer that comes soon.
+
+    It pays on idle cores. Where other programs want the cores, whoever is waited for does not get one while somebody
+    looks; so a bet that is lost ends the looking, until waits are short again.
+    """
+
+    def __init__(self, least_seconds: float) -> None:
+        self._least = 0.0 if WAITING == "sleep" else least_seconds
+        self._patience = self._good = FEWEST_GOOD
+        self._since, self._most = 0.0, 0.0
+        self.begun = False
+
+    def begin(self, now: float, worked_seconds: float) -> float:
+        """Begin a wait, after so much work; return until when to look."""
+        most = max(self._least, min(SPIN_SHARE * worked_seconds, LONGEST_SPIN_SECONDS)) if self._least else 0.0
+        self._since, self._most, self.begun = now, most, True
+        return now + most if self._good >= self._patience or WAITING == "spin" else now
+
+    def end(self, now: float) -> None:
+        """Take note of how long a wait took, in whichever way it was spent."""
+        self.begun = False
+        short, looked = now - self._since <= self._most, self._good >= self._patience
+        if not short:
+            if looked:
+                self._patience = min(2 * self._patience, MOST_GOOD)
+            self._good = 0
+        elif looked:
+            self._patience = self._good = max(self._patience - 1, FEWEST_GOOD)
+        else:
+            self._good += 1
 
 
 LONGEST_SLEEP_SECONDS = 0.25
@@ -41,12 +77,11 @@ LONGEST_SLEEP_SECONDS = 0.25
 class Waiter:
     """Waits until a condition holds that one of the workers brings about.
 
-    `spin_seconds` is how long it looks at the shared words before it sleeps; 0 where no core is spare.
+    It looks at the shared words for `spin_seconds` before it sleeps, if that pays; 0 where no core is spare.
     """
 
     def __init__(self, bell: Bell, spin_seconds: float, clock: Clock | None = None) -> None:
-        self.bell = bell
-        self.spin_seconds = spin_seconds
+        self.bell, self.bet = bell, Spin(spin_seconds)
         self._clock = clock or Clock()
         self._registered: dict[int, Worker] = {}
         self._poller = select.poll()
@@ -70,8 +105,8 @@ class Waiter:
             return False
         if ready():
             return True
-        if self.spin_seconds:
-            until = time.perf_counter() + self.spin_seconds
+        if not self.bet.begun:  # else it has looked already
+            until = self.bet.begin(time.perf_counter(), 0.0)
             while time.perf_counter() < until:
                 for _ in range(10):
                     if ready():
@@ -108,22 +143,28 @@ def wait_for_requests(spin_seconds: float) -> Callable[[Port, int], int]:
     Raises:
         Disconnected: if the caller has gone, and with it the other end of the worker's bell.
     """
-    clock, began = time.perf_counter, time.perf_counter()
+    clock, began, bet = time.perf_counter, time.perf_counter(), Spin(spin_seconds)
 
     def wait(port: Port, answered: int) -> int:
         nonlocal began
-        made = spin(port.words, answered) or sleep(port, answered)
+        words, since = port.words, clock()
+        if words[HEAD] > answered:
+            began = since
+            return int(words[HEAD])
+        if words[SLEEPS_AT_ONCE] or not PLAIN_STORES_PUBLISH:
+            made = sleep(port, answered)
+            began = clock()
+            return made
+        made = spin(words, answered, bet.begin(since, since - began)) or sleep(port, answered)
         began = clock()
+        bet.end(began)
         return made
 
-    def spin(words: memoryview, answered: int) -> int:
-        if spin_seconds and PLAIN_STORES_PUBLISH and not words[SLEEPS_AT_ONCE]:
-            now = clock()
-            until = now + spin_limit(spin_seconds, now - began)
-            while clock() < until:
-                for _ in range(20):
-                    if words[HEAD] > answered:
-                        return int(words[HEAD])
+    def spin(words: memoryview, answered: int, until: float) -> int:
+        while clock() < until:
+            for _ in range(20):
+                if words[HEAD] > answered:
+                    return int(words[HEAD])
         return 0
 
     def sleep(port: Port, answered: int) -> int:
