@@ -46,7 +46,7 @@ check: $(DEV)
 	@$(MAKE) --no-print-directory docs
 
 docs: $(DEV)
-	$(BIN)/mkdocs build --strict --quiet --site-dir $(SITE)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(SITE)
 	$(BIN)/python docs/tools/check_links.py $(SITE)
 
 wheel: | $(BIN)/pip

@@ -7,7 +7,7 @@ import posixpath
 import re
 from pathlib import Path
 
-from mkdocs.structure.files import File
+from mkdocs.structure.files import File, InclusionLevel
 
 ROOT = Path(__file__).parents[2]
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
@@ -24,7 +24,8 @@ def on_files(files, config):
         code = path.read_text()
         rows.append(f"| [{path.stem}]({path.stem}.md) | {_first_line(code)} |")
         page = f"# {path.name}\n\n```python\n{code}```\n"
-        files.append(File.generated(config, f"examples/{path.stem}.md", content=page))
+        not_in_nav = {"inclusion": InclusionLevel.NOT_IN_NAV}
+        files.append(File.generated(config, f"examples/{path.stem}.md", content=page, **not_in_nav))
     files.append(File.generated(config, "examples/index.md", content="\n".join(rows) + "\n"))
     return files
 
