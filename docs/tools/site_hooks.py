@@ -19,7 +19,14 @@ def on_files(files, config):
     """Add the pages that lie elsewhere."""
     for source, page in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text()))
-    rows = ["# Examples", "", "Each is a short program that runs as it stands.", "", "| example | what it shows |", "|---|---|"]
+    rows = [
+        "# Examples",
+        "",
+        "Each is a short program that runs as it stands.",
+        "",
+        "| example | what it shows |",
+        "|---|---|",
+    ]
     for path in EXAMPLES:
         code = path.read_text()
         rows.append(f"| [{path.stem}]({path.stem}.md) | {_first_line(code)} |")

@@ -106,7 +106,9 @@ def check_command(words):
             named = [re.search(r"\[(.+)\]$", word) for word in rest]
             assert {one for found in named if found for one in found[1].split(",")} <= {*EXTRAS}
         case ["python", file]:
-            assert (ROOT / file).exists() or file in [block.file for page in PAGES for block in blocks_of(page, "python")]
+            assert (ROOT / file).exists() or file in [
+                block.file for page in PAGES for block in blocks_of(page, "python")
+            ]
         case ["source", ".venv/bin/activate"] | ["tensorboard", "--logdir", _]:
             pass
         case _:
@@ -138,7 +140,12 @@ OPTIONS = {
     for parameter in command.params
     for option in (*parameter.opts, *parameter.secondary_opts)
 } | {"--help"}
-OF_OTHERS = {"--no-deps", "--editable", "--constraint"} | {"--save-replay-dir", "--difficulty", "--mission-set", "--render"}
+OF_OTHERS = {"--no-deps", "--editable", "--constraint"} | {
+    "--save-replay-dir",
+    "--difficulty",
+    "--mission-set",
+    "--render",
+}
 """Options of pip and of cogames."""
 
 
