@@ -31,7 +31,8 @@ class Block:
 
 
 def blocks_of(page: Path, *languages: str) -> list[Block]:
-    return [block for block in _blocks(page.read_text().splitlines()) if block.language in languages]
+    """Return the blocks of a page in these languages; in all, if none is named."""
+    return [block for block in _blocks(page.read_text().splitlines()) if not languages or block.language in languages]
 
 
 def prose_of(page: Path) -> str:

@@ -11,6 +11,7 @@ import tomllib
 
 import pytest
 import typer
+import yaml
 
 from stretto.cli.app import _with_values, app
 from tests.docs.pages import PAGES, ROOT, blocks_of, page_name, prose_of
@@ -65,6 +66,13 @@ def write_files(page, folder):
     return [block.file for block in blocks if block.language == "python"]
 
 
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_every_block_of_a_page_is_of_a_kind_that_is_tested_or_shows_output(page):
+    assert {block.language for block in blocks_of(page)} <= {"python", "bash", "yaml", "text"}
+    for block in blocks_of(page, "yaml"):
+        assert yaml.safe_load(block.code)
+
+
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=page_name)
 def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path):
     skip_without_what_it_needs(page)
@@ -109,7 +117,7 @@ def check_command(words):
             assert (ROOT / file).exists() or file in [
                 block.file for page in PAGES for block in blocks_of(page, "python")
             ]
-        case ["source", ".venv/bin/activate"] | ["tensorboard", "--logdir", _]:
+        case ["source", ".venv/bin/activate"] | ["mkdir", "-p", _] | ["cd", _] | ["tensorboard", "--logdir", _]:
             pass
         case _:
             raise AssertionError("no test knows this command")
