@@ -46,7 +46,8 @@ check: $(DEV)
 	@$(MAKE) --no-print-directory docs
 
 docs: $(DEV)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir $(SITE)
+	@# With --quiet, --strict would not count warnings.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir $(SITE)
 	$(BIN)/python docs/tools/check_links.py $(SITE)
 
 wheel: | $(BIN)/pip

@@ -21,12 +21,11 @@ SHORTER = {
     "60000": "2000",
     "100_000)": "1_024)",
     "10_000": "1_000",
-    "eval_every=1_000": "eval_every=1_000",
     "episodes=100": "episodes=4",
 }
 """How pages that would take minutes are made shorter. Nothing else is changed."""
 
-NEEDS = {"guide/training.md": "torch", "guide/vector_environments.md": "stable_baselines3", "getting_started": "torch"}
+NEEDS = {"training.md": "torch", "vector_environments.md": "stable_baselines3", "coming_from.md": "stable_baselines3"}
 """What is not installed with every version of Python that the tests run on."""
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
@@ -41,12 +40,6 @@ def shorter(code):
     for long, short in SHORTER.items():
         code = code.replace(long, short)
     return code
-
-
-def skip_without_what_it_needs(page):
-    for part, module in NEEDS.items():
-        if part in page_name(page):
-            pytest.importorskip(module)
 
 
 def run(*arguments, folder):
@@ -75,7 +68,8 @@ def test_every_block_of_a_page_is_of_a_kind_that_is_tested_or_shows_output(page)
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=page_name)
 def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path):
-    skip_without_what_it_needs(page)
+    if page.name in NEEDS:
+        pytest.importorskip(NEEDS[page.name])
     for file in write_files(page, tmp_path):
         run(file, folder=tmp_path)
     blocks = [block for block in blocks_of(page, "python") if not block.file]
@@ -135,7 +129,7 @@ def test_the_commands_of_a_page_exist_with_their_options(page):
 
 
 def test_the_commands_of_the_first_page_run_one_after_the_other(tmp_path):
-    skip_without_what_it_needs(FIRST)
+    pytest.importorskip("torch")
     write_files(FIRST, tmp_path)
     for words in commands_of(FIRST):
         if words[0] == "stretto":
