@@ -4,6 +4,7 @@ VENV ?= .venv
 BENCHMARK ?= benchmarks/vector_envs.py
 PYTEST_ARGS ?= -n 2 --dist worksteal
 DEMO ?= build/demo
+SITE ?= build/site
 
 # The first interpreter that runs and is new enough: a name on PATH may belong to a version that is not installed.
 PYTHON ?= $(shell for name in python3.11 python3; do \
@@ -17,13 +18,15 @@ DEV := $(VENV)/.installed-dev
 REQUIREMENTS := pyproject.toml constraints.txt
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test check format docs wheel bench clean
 
 help:
 	@echo "make demo    install Stretto into $(VENV) and run its demonstration"
 	@echo "make test    install what tests need and run them (PYTEST_ARGS='-k vector' selects some)"
-	@echo "make check   lint, formatting, types and layers"
+	@echo "make check   lint, formatting, types, layers, and the links of the documentation"
 	@echo "make format  rewrite the code as 'make check' wants it, where that can be done safely"
+	@echo "make docs    build the documentation into $(SITE), and check its links"
+	@echo "make wheel   build a wheel into dist, to install elsewhere"
 	@echo "make bench   run $(BENCHMARK) (BENCHMARK=... picks another)"
 	@echo "make clean   delete $(VENV), caches and build results"
 
@@ -40,6 +43,16 @@ check: $(DEV)
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory docs
+
+docs: $(DEV)
+	@# With --quiet, --strict would not count warnings.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir $(SITE)
+	$(BIN)/python docs/tools/check_links.py $(SITE)
+
+wheel: | $(BIN)/pip
+	$(BIN)/python -m pip wheel -qq --disable-pip-version-check --no-deps --wheel-dir dist .
+	@ls dist/*.whl
 
 format: $(DEV)
 	$(BIN)/ruff check --fix

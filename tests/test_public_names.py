@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 import stretto
+import stretto.errors
+
+ROOT = Path(__file__).parent.parent
 
 
 def test_dir_lists_the_public_names_and_no_others():
@@ -36,3 +39,11 @@ def test_ctrl_c_while_python_still_imports_is_answered_in_one_line(command, tmp_
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "stretto: interrupted\n")
+
+
+def test_the_reference_has_every_public_name():
+    pages = "\n".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
+    errors = {name for name in vars(stretto.errors) if not name.startswith("_")}  # on a page of their own
+    assert [name for name in stretto.__all__ if f"::: stretto.{name}\n" not in pages and name not in errors] == [
+        "AutoresetMode"  # Gymnasium's
+    ]

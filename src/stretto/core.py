@@ -242,8 +242,8 @@ class NextEpisode:
 class AgentPolicy:
     """Chooses the actions of one agent in one episode. It may keep any state: nobody else ever has it.
 
-    Subclasses define `step`; `reset` is called once, before the first step, with a generator whose numbers depend on
-    the evaluation's seed, the episode and the agent alone.
+    Subclasses define `step`. `reset` is called once, before the first step. The numbers of its generator depend only on
+    the evaluation's seed, the episode and the agent.
     """
 
     rng: np.random.Generator
@@ -264,24 +264,24 @@ class MultiAgentPolicy:
 
         step_batch(self, agent_policies, observations) -> actions
 
-    with one entry an agent in each list. Where it is defined it is always used, in batches of one size. Every agent of every
-    episode has a row in them that the plan fixes. While nobody is asked in a row, a new agent policy fills it, which sees
-    what another agent of its kind sees, or any value of its observation space. So results do not depend on where agents
-    and episodes are computed, although the last bits of many libraries depend on a batch's shape and on the row.
+    Each list has one entry for each agent. If `step_batch` is defined, it is always used. All batches have one size, and
+    every agent of every episode has a fixed row in them. The last bits of many libraries depend on both. Because both are
+    part of the plan, results do not depend on where agents are computed. A row that nobody needs is filled with a new
+    agent policy. It sees what another agent of its kind sees, or any value of its observation space.
 
-    `rows_interchangeable` says whether an agent does the same, to the last bit, in whichever row it stands and whoever
-    stands in the others. If so, it may be asked in any of its rows, which can save calls. A policy that leaves it at `None`
-    is probed when a run starts; the probe says yes only where actions are floats, and are not drawn.
+    `rows_interchangeable` says whether an agent's action is the same, to the last bit, in every row and beside any other
+    agents. If so, an agent may be asked in any of its rows, which can save calls. If it is `None`, the policy is probed
+    when a run starts. The probe says yes only if actions are floats and are not drawn.
 
-    One that keeps things from one episode to the next must not let results depend on them: episodes are played in any
-    order, and each process has a policy of its own. It can define
+    Results must not depend on what a policy keeps from one episode to the next: episodes are played in any order, and
+    each process has a policy of its own. A policy can define
 
         begin_episode(self, episode)
 
-    which is called with the number of the episode before the first of its agents is made. Policies with `step_batch` play
+    It is called with the number of the episode before the first of its agents is made. Policies with `step_batch` play
     several episodes at once.
 
-    A subclass of `BlockPolicy` computes many agents in one pass, as a function of arrays. One that learns has
+    A subclass of `BlockPolicy` computes many agents in one pass, as a function of arrays. A policy that learns has
     `set_weights(self, weights)`, which is given arrays by name.
     """
 

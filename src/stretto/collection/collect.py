@@ -73,9 +73,9 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
         policy: whatever `evaluate` takes; or a mapping from agents to policies.
         num_rollouts: how many.
         tasks: a list to draw from, a function `(index, stream)`, or a `Curriculum`. A task reaches the world as
-            `options={"task": task}` of its reset, and in the first of these ways that it has: a parameter `task` of
-            `reset`, a method `reset_task` or `set_task`, a parameter `task` of what makes it (then it is made anew for
-            every new task).
+            `options={"task": task}` of its reset. It also reaches it in the first of these ways that it has: a parameter
+            `task` of `reset`, a method `reset_task` or `set_task`, a parameter `task` of what makes it. In the last
+            case, a world is made for every new task.
         episodes_per_task: how many episodes of one task follow each other in a rollout, through which agents keep their
             memory.
         seed: of everything random.
@@ -85,9 +85,9 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
         strategy: where agents choose their actions; this never changes a result.
         wait: `"lockstep"` steps all environments together; with `"ready-first"` none waits for a slow one, and policies
             choose for some while others are stepped; with `"whole"` every worker plays a rollout at a time, with a world
-            and a policy of its own. `"auto"` is `"whole"` unless the policy chooses for many agents at once, or an option
-            asks for what whole rollouts do not have, such as `backend="thread"`; then it is lockstep, and ready-first once
-            choosing is seen to take much of the time.
+            and a policy of its own. `"auto"` is mostly `"whole"`. It is lockstep if the policy chooses for many agents at
+            once, or if whole rollouts cannot do what an option asks for, such as `backend="thread"`. It becomes ready-first
+            once choosing is seen to take much of the time.
         boundaries: show policies where an episode begins in the middle of a rollout: see `ObservationView`.
         rewards: show them the reward of their last step.
         oracle: show them the task, if tasks consist of numbers.

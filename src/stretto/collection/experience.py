@@ -84,8 +84,8 @@ class Segment:
 class Rollout:
     """One trial: episodes of one task that follow each other. `ends` are the rows that hold their last observations.
 
-    With one agent, `observations`, `actions` and so on have a row for each step, without those last observations (they are
-    in `last_observations`) and without an axis of agents; with several, `agents[name]` has the same of each.
+    With one agent, `observations`, `actions` and so on have a row for each step, and no axis of agents. The last
+    observations are not among them, but in `last_observations`. With several agents, `agents[name]` has the same of each.
     """
 
     index: int

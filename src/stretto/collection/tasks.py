@@ -43,7 +43,7 @@ class Curriculum:
     """Tasks that follow from what was seen. They change only after `every` rollouts: all of these have ended by then.
 
     `function(seen, stream)` is given the rollouts that were complete at the last such point, in the order of their
-    indices, and a stream of the rollout's own.
+    indices. `stream` belongs to the rollout that the task is for.
     """
 
     function: Callable[[Sequence[Any], np.random.Generator], Any]

@@ -94,9 +94,9 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     """Run `num_envs` environments at once, and give the same answer however that is done.
 
     Args:
-        id_or_factory: a registered id (also `module:Name-v0`), an `EnvSpec`, a mission as `stretto eval` takes it (a
-            name, `gym:ID`, `pz:MODULE`, `file.py:NAME`), a class or a function that makes a world, or a list of
-            these, one for each environment, with equal spaces.
+        id_or_factory: which world. A registered id (also `module:Name-v0`), an `EnvSpec`, a class, or a function that makes
+            a world. Or a mission as `stretto eval` takes it: a name, `gym:ID`, `pz:MODULE`, `file.py:NAME`. Or a list of
+            these with equal spaces, one for each environment.
         num_envs: how many environments there are. Default: one, or as many as a list has.
         backend: `"serial"`, `"thread"`, `"process"`, or `"auto"`, which measures one environment and chooses.
         transport: how arrays travel between processes: `"shared"` memory or `"message"`.
@@ -110,13 +110,13 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         turns: how a `TurnWorld` is played: `"simultaneous"` (all observe, and then all act, in order) or `"sequential"` (each
             observes after the one before has acted: a step lets one agent act in each environment).
         autoreset_mode: when an environment whose episode is over is reset, as Gymnasium defines it; a mode or its name.
-        observation_mode: as Gymnasium defines it: `"same"` observation spaces, `"different"` ones of the same shape and
-            type, or a tuple of the spaces of a batch and of one observation.
+        observation_mode: as Gymnasium defines it: `"same"` observation spaces, or `"different"` ones of the same shape and
+            type. Or a tuple of two spaces: of a batch, and of one observation.
         tasks: `(slot, episode, stream) -> task`, or a sequence to draw from; passed to each reset as
             `options={"task": task}`.
         episode_seeds: seed every episode by its own key, so that it does not depend on the one before.
-        global_rng: `"private"` gives every environment its own copies of the global random generators, `"shared"`
-            none, `"auto"` those that it is seen to draw from.
+        global_rng: which global random generators an environment has private copies of: all (`"private"`), none
+            (`"shared"`), or those that it is seen to draw from (`"auto"`).
         checks: whether what environments return fits their spaces: `"first"` (their first steps), `"off"`, or `"always"`,
             which also refuses NaN rewards and values outside of the bounds. A wrong shape is refused in any step.
         start_timeout, reset_timeout, step_timeout: seconds for one environment to be built, reset and stepped; `None`

@@ -98,7 +98,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         strategy: where agents choose their actions; this never changes a result.
         action_timeout_ms: the most that an agent may compute for a step.
         overage_ms: by how much it may exceed that in an episode, all in all.
-        hang_seconds: how long a step may take, of the world or of all agents together, before it counts as hung, and its
+        hang_seconds: how long a step of the world, or of all agents together, may take. Then it counts as hung, and its
             process is ended; `None`: for ever. What happens in the caller itself (`jobs=0`) cannot be ended.
         native_threads: how many threads libraries such as BLAS and torch use for a computation, wherever it is done. A
             process then takes so many cores. Another number may change the last bits of a result.

@@ -58,11 +58,15 @@ def check_env(  # noqa: PLR0913  every choice has a name and a default here
 ) -> list[str]:
     """Check that a world repeats itself, also elsewhere and after a kill; return what was found to hold.
 
-    The world and its `tasks` are given as to `make_vec`. Three things are looked at, with the same random actions for
-    `steps` steps: whether two instances, and one instance used twice, go the same way from the same seed; whether the
-    world goes the same way in a process of its own; and whether a run whose process is killed again and again is the
-    same as an undisturbed one. What it returns must be within its spaces. It comes into the caller's process only after it
-    has gone the same way elsewhere, so that one that crashes or hangs takes nobody with it.
+    The world and its `tasks` are given as to `make_vec`. It plays `steps` steps with the same random actions each time, and
+    three things are compared:
+
+    - two instances, and one instance used twice, from the same seed;
+    - the world here, and in a process of its own;
+    - a run whose process is killed again and again, and an undisturbed one.
+
+    What the world returns must be within its spaces. It runs in other processes first. So a world that crashes or hangs
+    does not end the caller.
 
     Raises:
         ContractBroken: with a plain sentence for each thing that does not hold, and where the two runs part.
