@@ -28,7 +28,7 @@ class Group(Protocol):
     """Worlds by slot that are reset and stepped in one worker; results go into the rows that they are given.
 
     `everyone` are the indices of all of them, from 0 on; their slots are those from `first` on. `units` are the indices
-    of those that can only be reset and stepped together.
+    of those that can only be reset and stepped together. `ended` says whether an episode may have ended in the last step.
     """
 
     first: int
@@ -36,7 +36,6 @@ class Group(Protocol):
     everyone: range
     units: Sequence[range]
     ended: bool
-    """Whether an episode may have ended in the last step."""
     layout: SpaceLayout
     action_layout: SpaceLayout
     refuse: Callable[[Any], None] | None
@@ -219,10 +218,8 @@ class EnvGroup:
                     if slot.ends <= clock.now:
                         slot.cut()
                 rows.terminated[i] = rows.truncated[i] = False
-        if clock.watched:
-            rewards = watching_many(self._run, indices, actions, rows)
-        else:
-            rewards = self._run(indices, actions, rows)
+        todo = indices, actions, rows
+        rewards = watching_many(self._run, *todo) if clock.watched else self._run(*todo)
         try:
             # numpy would take None for NaN and "1.5" for 1.5; this costs no more and takes numbers alone.
             numbers = array("d", rewards)
@@ -248,7 +245,7 @@ class EnvGroup:
         return observation
 
     def number(self, reward: Any) -> float:
-        """Return the reward of the only world as a number; raise if it is none."""
+        """Return the reward of the only world as a number, or raise."""
         try:
             return float(array("d", (reward,))[0])
         except (TypeError, ValueError):
@@ -360,10 +357,8 @@ class EnvGroup:
         raise InvalidOutput(f"rewards must be numbers, got {rewards}", self.place())
 
     def _begin(self) -> None:
-        if self._entries:
-            self._entries = []
-        if self._origins:
-            self._origins.clear()
+        self._entries = [] if self._entries else self._entries
+        self._origins.clear()
 
     def _extras(self, span: range | None = None) -> Extras:
         return Extras(infos=pack(self._entries, span), origins=list(self._origins))

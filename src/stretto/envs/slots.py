@@ -264,7 +264,7 @@ class SlotState:
         attempts = history.attempts(slot) if lost_because is None else []
         reason = None
         if was_reset and not attempts:
-            reason = lost_because or _why_not_restorable(history.overrun[slot])
+            reason = lost_because or (_OVERRUN if history.overrun[slot] else _NO_POINT)
         root = self.slot_seeds[slot] if self.slot_seeds[slot] is not None else self.entropy
         episode = self._episode(slot)
         following = self._announced[slot].get(episode) or self.coming_by_task([slot]).get(slot)
@@ -296,11 +296,8 @@ class SlotState:
             warnings.warn(message, SlotTruncated, stacklevel=user_stacklevel())
 
 
-def _why_not_restorable(overrun: bool) -> str:
-    if overrun:
-        return "its worker died more than replay_limit steps after the last point from which it can be restored"
-    return "its worker died, and it cannot be restored: it has no np_random of its own, and was not reset with a seed"
-
+_OVERRUN = "its worker died more than replay_limit steps after the last point from which it can be restored"
+_NO_POINT = "its worker died, and it cannot be restored: it has no np_random of its own, and was not reset with a seed"
 
 _PUT_OFF, _PUT_OFF_SLOTS = 64, 1 << 21
 """How many steps are counted at once, and how many slots in them.
@@ -334,7 +331,7 @@ class Counters:
         self._over = np.zeros((1 + self._put_off, count), np.bool_)
         self._rows = list(self._over)
         self._kept = self._passed = 0
-        self._none_over = False  # whether the last row is known to be of slots whose episodes go on
+        self._none_over = False  # whether all episodes are known to go on
 
     @property
     def counts(self) -> Statistics:
@@ -359,11 +356,10 @@ class Counters:
 
     def stepped_on(self, terminated: Array, truncated: Array) -> None:
         """Take note of a step of all slots in which no episode ended: where none was over, there are no flags to keep."""
-        if self._none_over:
-            self._passed += 1
-        else:
+        if not self._none_over:
             self.stepped(terminated, truncated)
-            self._none_over = True
+        self._passed += self._none_over
+        self._none_over = True
 
     def begin(self, slots: Iterable[int]) -> None:
         """Take note of slots that have begun their next episode."""
@@ -378,9 +374,8 @@ class Counters:
 
     def settle(self) -> Array:
         """Count what was put off; return how many episodes began in each slot meanwhile."""
-        kept, self._kept = self._kept, 0
         self._counts.steps += self._passed * self._count
-        self._passed = 0
+        kept, self._kept, self._passed = self._kept, 0, 0
         if not kept:
             return np.zeros(self._count, np.int64)
         before, flags = self._over[:kept], self._over[1 : kept + 1]

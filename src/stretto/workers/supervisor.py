@@ -6,7 +6,6 @@ It knows nothing of what its workers do. What becomes of requests whose worker i
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
@@ -209,8 +208,7 @@ class Supervisor:
             if count_finished(requests) >= wanted:
                 break
             self._wait(requests, wanted)
-        if self._waiter.bet.begun:
-            self._waiter.bet.end(time.perf_counter())
+        self._waiter.end()
         if self._outputs:
             self._show_outputs()
 

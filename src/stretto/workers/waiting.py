@@ -113,6 +113,11 @@ class Waiter:
                         return True
         return False
 
+    def end(self) -> None:
+        """Take note that what was waited for is there."""
+        if self.bet.begun:
+            self.bet.end(time.perf_counter())
+
     def sleep(self, workers: Sequence[Worker], ready: Callable[[], bool], seconds: float) -> list[Worker]:
         """Sleep until something happens or `seconds` have passed; return the workers that need a look."""
         unsent = []

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.evaluation.statistics.averages import CONFIDENCE, Interval
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 
 Strata = Mapping[str, Sequence[float]]
 Shape = tuple[tuple[str, int], ...]
