@@ -26,8 +26,8 @@ class AgentResult:
 class TrainingReport:
     """A run that is over.
 
-    `policy` is what agents have learned: `evaluate` and `collect` take it. `history` has a record for each interval, as
-    `metrics.jsonl` has; `evaluations` are those on held-out episodes, the last one at the end.
+    `policy` is what agents have learned: `evaluate` and `collect` take it. `history` has records of intervals as
+    `metrics.jsonl` has them, at most about 256 that are evenly spread, and the last one; `evaluations` are those on held-out episodes, the last one at the end.
     """
 
     mission: str

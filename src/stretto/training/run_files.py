@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -37,7 +37,7 @@ class TrainingFolder:
         self._run = run
         self._metrics: IO[bytes] | None = None
         self._unwritten: list[bytes] = []
-        self._earlier: list[Mapping[str, Any]] = []
+        self._earlier: tuple[Path, int] | None = None
         self._tracking = TrackingSettings()
         self._trackers: list[Tracker] = []
         self._log: LogFile | None = None
@@ -56,9 +56,9 @@ class TrainingFolder:
         """Return the folder of a run; `out` is where it lies, if it is kept at all. `going_on` is as in the constructor."""
         return cls(None if out is None else RunFolder(out, plan, TRAINING), **going_on)
 
-    def go_on(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Let these be the figures of the intervals before the first that is added."""
-        self._earlier = list(rows)
+    def go_on(self, folder: Path, intervals: int) -> None:
+        """Let the figures of so many intervals of the run in a folder stand before the first that is added."""
+        self._earlier = folder, intervals
 
     def track(self, tracking: TrackingSettings) -> None:
         """Let others be told of the figures, too, from the first interval on."""
@@ -76,7 +76,7 @@ class TrainingFolder:
         if self._metrics is None:
             self._run.begin()
             path = self._run.path / METRICS
-            atomic_write(path, b"".join(map(_line, self._earlier)))
+            atomic_write(path, () if self._earlier is None else map(_line, read_rows(*self._earlier)))
             self._metrics = path.open("ab", buffering=0)
             self._log = LogFile(self._run.path)
             LOGGER.info("%s: intervals up to %d are complete", self._run.plan.get("world"), row["interval"])
@@ -102,7 +102,7 @@ class TrainingFolder:
         if self._run is None:
             return
         summary = report.summary()
-        history = SeedHistory(report.seed, report.history, summary)
+        history = SeedHistory(report.seed, report.history, summary, report.evaluations)
         try:
             write_results(self._run.path, summary, self._run.plan, [history])
         except OSError as error:
@@ -144,16 +144,14 @@ def write_results(
     atomic_write_all({folder / name: words for name, words in texts.items()})
 
 
-def read_rows(folder: Path, intervals: int | None = None) -> list[dict[str, Any]]:
-    """Return the figures of the first intervals of a run, or of all. What was never written, or broken off, is left out."""
-    rows = []
+def read_rows(folder: Path, intervals: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the figures of the first intervals of a run, or of all. What was never written, or broken off, is left out."""
     with suppress(OSError, ValueError), (folder / METRICS).open("rb") as lines:
         for line in lines:
             row = json.loads(line)
             if intervals is not None and row["interval"] > intervals:
                 break
-            rows.append(row)
-    return rows
+            yield row
 
 
 def _line(row: Mapping[str, Any]) -> bytes:

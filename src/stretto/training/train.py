@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from stretto.training.checkpoints import Checkpoints, begin_from, go_on, saved_r
 from stretto.training.choices import choices_of
 from stretto.training.config import config_of, plain, read_config
 from stretto.training.held_out import HeldOut, learned_policy
+from stretto.training.history import History
 from stretto.training.interrupts import interrupts_deferred
 from stretto.training.learners.own_settings import learner_text
 from stretto.training.log import LOGGER
@@ -135,15 +136,16 @@ class _Beginning:
         """Whether there is nothing that it begins with."""
         return self.earlier is None and self.weights is None
 
-    def apply(self, run: Run, progress: TrainingProgress) -> list[dict[str, Any]]:
-        """Bring a run to where it begins; return the figures of the intervals before."""
+    def apply(self, run: Run, progress: TrainingProgress, folder: TrainingFolder) -> History:
+        """Bring a run and its folder to where it begins; return the figures of the intervals before."""
         if self.weights is not None:
             begin_from(run, self.weights)
         state = None if self.earlier is None else saved_run(self.earlier)
         if state is None or self.earlier is None:
-            return []
+            return History()
         go_on(run, progress, state)
-        return read_rows(self.earlier, progress.intervals)
+        folder.go_on(self.earlier, progress.intervals)
+        return History(read_rows(self.earlier, progress.intervals))
 
 
 @dataclass(frozen=True)
@@ -218,8 +220,7 @@ def _trained(
     held_out, total = task.held_out(), task.config.steps
     interrupted = False
     with task.run(budget, resumable=folder.path is not None) as run:
-        history = beginning.apply(run, progress)
-        folder.go_on(history)
+        history = beginning.apply(run, progress, folder)
         checkpoints = Checkpoints(folder.path, task.config.checkpoint, run, progress)
         if not beginning.is_new:
             checkpoints.begin(earlier=beginning.earlier == folder.path)
@@ -236,7 +237,7 @@ def _trained(
                             row["evaluation"] = held_out.play(interval.steps, run.policies)
                         progress.evaluations.append(row["evaluation"])
                         LOGGER.info("held-out episodes after %d steps: %s", interval.steps, row["evaluation"]["return"])
-                    history.append(row)
+                    history.add(row)
                     folder.add(row)
                     interrupted = pressed()
                     checkpoints.save(now=interrupted or interval.steps >= total)
@@ -244,7 +245,7 @@ def _trained(
                         break
         except KeyboardInterrupt:
             interrupted = True
-        report = _report(task, run, progress, history, folder.path)
+        report = _report(task, run, progress, history.rows, folder.path)
     if interrupted:
         raise TrainingInterrupted(report)
     folder.finish(report)
@@ -252,7 +253,7 @@ def _trained(
 
 
 def _report(
-    task: _Task, run: Run, progress: TrainingProgress, history: list[dict[str, Any]], folder: Path | None
+    task: _Task, run: Run, progress: TrainingProgress, history: Sequence[Mapping[str, Any]], folder: Path | None
 ) -> TrainingReport:
     weights = run.weights()
     return TrainingReport(
