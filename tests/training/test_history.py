@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ def test_of_many_intervals_some_are_kept_that_are_evenly_spread_and_the_last() -
         kept = [row["interval"] for row in History(rows(count)).rows]
         assert MOST_ROWS / 2 <= len(kept) <= MOST_ROWS + 1
         assert (kept[0], kept[-1]) == (1, count)
-        assert len({later - earlier for earlier, later in zip(kept, kept[1:-1], strict=False)}) == 1
+        assert len({later - earlier for earlier, later in pairwise(kept[:-1])}) == 1
 
 
 def test_no_evaluation_is_left_out() -> None:

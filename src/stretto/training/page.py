@@ -86,7 +86,13 @@ def _agents(runs: Sequence[SeedHistory]) -> str:
         for agent, one in run.summary["agents"].items()
     ]
     note = "A return is the mean of the last 100 episodes of training. Weights are given by the beginning of their SHA-256."
-    return f"<p>{note}</p>" + table(heads, cells)
+    stopped = [
+        f"<p>{text(agent)} (seed {run.seed}) was stopped in {text(one['stopped'])}</p>"
+        for run in runs
+        for agent, one in run.summary["agents"].items()
+        if "stopped" in one
+    ]
+    return f"<p>{note}</p>" + table(heads, cells) + "".join(stopped)
 
 
 def _learning(runs: Sequence[SeedHistory]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -11,11 +12,11 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from stretto.checkpoint import atomic_write, atomic_write_all
-from stretto.errors import CheckpointSkipped, user_stacklevel
+from stretto.errors import CheckpointSkipped, LearnerStopped, user_stacklevel
 from stretto.run_checkpoints import all_checkpoints
 from stretto.run_folder import RunFolder, RunKind
 from stretto.safetensors import safetensors
-from stretto.training.learners.failures import LearnerFailed
+from stretto.training.learners.failures import LearnerFailure
 from stretto.training.log import LOGGER, LogFile
 from stretto.training.page import SeedHistory, render_page
 from stretto.training.report import TrainingReport
@@ -97,6 +98,25 @@ class TrainingFolder:
         else:
             self._unwritten.clear()
 
+    def tell_of(self, failure: LearnerFailure) -> None:
+        """Say that an agent learns no more, and keep what it could not learn from."""
+        said = f"{failure.agent} learns no more: in update {failure.update}, {failure.reason}; the others go on"
+        said += self._keep_batch(failure)
+        LOGGER.error("%s", said, extra={"agent": failure.agent})
+        warnings.warn(said, LearnerStopped, stacklevel=user_stacklevel())
+
+    def _keep_batch(self, failure: LearnerFailure) -> str:
+        """Write what an agent could not learn from; say where that is."""
+        if self._run is None:
+            return ""
+        name = re.sub(r"[^\w.-]", "_", failure.agent)
+        path = self._run.path / f"failed_{name}_{failure.update}.safetensors"
+        try:
+            atomic_write(path, safetensors(failure.batch))
+        except OSError as error:
+            return f" (its batch could not be written into {self._run.path}: {error.strerror or error})"
+        return f" (its batch is in {path})"
+
     def finish(self, report: TrainingReport) -> None:
         """Write the summary and the page of a run that has come to its end."""
         if self._run is None:
@@ -114,9 +134,6 @@ class TrainingFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, LearnerFailed):
-            LOGGER.error("%s", error, extra={"agent": error.agent})
-            self._keep_batch(error)
         for tracker in self._trackers:
             tracker.close()
         if self._metrics is not None:
@@ -126,14 +143,6 @@ class TrainingFolder:
             self._log.close()
         if self._run is not None:
             self._run.close()
-
-    def _keep_batch(self, error: LearnerFailed) -> None:
-        """Write what a learner could not learn from."""
-        if self._run is None or not self._run.path.exists():
-            return
-        path = self._run.path / f"failed_{error.agent}_{error.update}.safetensors"
-        atomic_write(path, safetensors(error.batch))
-        error.add_note(f"the batch is in {path}")
 
 
 def write_results(

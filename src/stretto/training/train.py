@@ -217,14 +217,13 @@ def _trained(
     progress: TrainingProgress,
     beginning: _Beginning,
 ) -> TrainingReport:
-    held_out, total = task.held_out(), task.config.steps
-    interrupted = False
+    held_out, interrupted = task.held_out(), False
     with task.run(budget, resumable=folder.path is not None) as run:
         history = beginning.apply(run, progress, folder)
         checkpoints = Checkpoints(folder.path, task.config.checkpoint, run, progress)
         if not beginning.is_new:
             checkpoints.begin(earlier=beginning.earlier == folder.path)
-        progress.begin(total)
+        progress.begin(task.config.steps)
         try:
             with interrupts_deferred() as pressed:
                 for interval in run:
@@ -232,15 +231,17 @@ def _trained(
                     row = progress.add(interval)
                     if own := on_interval(interval):
                         row["custom"] = dict(own)
-                    if held_out.due(before, interval.steps, total):
+                    if held_out.due(before, interval.steps, over=run.loop.over):
                         with progress.evaluating():
                             row["evaluation"] = held_out.play(interval.steps, run.policies)
                         progress.evaluations.append(row["evaluation"])
                         LOGGER.info("held-out episodes after %d steps: %s", interval.steps, row["evaluation"]["return"])
                     history.add(row)
                     folder.add(row)
+                    for failure in interval.failures:
+                        folder.tell_of(failure)
                     interrupted = pressed()
-                    checkpoints.save(now=interrupted or interval.steps >= total)
+                    checkpoints.save(now=interrupted or run.loop.over)
                     if interrupted:
                         break
         except KeyboardInterrupt:
@@ -261,7 +262,10 @@ def _report(
         task.seed,
         task.config,
         progress.steps,
-        {agent: AgentResult(one.mean_return, one.updates, weights[agent]) for agent, one in progress.agents.items()},
+        {
+            agent: AgentResult(one.mean_return, one.updates, weights[agent], one.stopped)
+            for agent, one in progress.agents.items()
+        },
         learned_policy(run.policies),
         history,
         list(progress.evaluations),

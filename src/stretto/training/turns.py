@@ -16,19 +16,33 @@ def staleness(_: AgentId, waited: int) -> float:
 
 
 class LearningTurns:
-    """Chooses at most `most` agents an interval, all if it is `None`; between equals the order of agents decides."""
+    """Chooses at most `most` agents an interval, all if it is `None`; between equals the order of agents decides.
+
+    Those that are `stopped` learn no more.
+    """
 
     def __init__(self, agents: Sequence[AgentId], most: int | None, priority: Priority = staleness) -> None:
         self._agents, self._most, self._priority = agents, most, priority
         self._waited = dict.fromkeys(agents, 0)
+        self.stopped: set[AgentId] = set()
+
+    def stop(self, agent: AgentId) -> None:
+        """Let an agent learn no more."""
+        self.stopped.add(agent)
+
+    @property
+    def over(self) -> bool:
+        """Whether there is nobody left to learn."""
+        return len(self.stopped) == len(self._agents)
 
     def next(self) -> frozenset[AgentId]:
         """Return who learns in this interval."""
-        if self._most is None or self._most >= len(self._agents):
-            return frozenset(self._agents)
-        for agent in self._agents:
+        agents = [agent for agent in self._agents if agent not in self.stopped]
+        if self._most is None or self._most >= len(agents):
+            return frozenset(agents)
+        for agent in agents:
             self._waited[agent] += 1
-        ranked = sorted(self._agents, key=lambda agent: -self._priority(agent, self._waited[agent]))
+        ranked = sorted(agents, key=lambda agent: -self._priority(agent, self._waited[agent]))
         chosen = frozenset(ranked[: self._most])
         self._waited.update(dict.fromkeys(chosen, 0))
         return chosen
