@@ -232,25 +232,35 @@ def _trained(
                     if own := on_interval(interval):
                         row["custom"] = dict(own)
                     if held_out.due(before, interval.steps, over=run.loop.over):
-                        with progress.evaluating():
-                            row["evaluation"] = held_out.play(interval.steps, run.policies)
-                        progress.evaluations.append(row["evaluation"])
-                        LOGGER.info("held-out episodes after %d steps: %s", interval.steps, row["evaluation"]["return"])
+                        row["evaluation"] = _evaluated(held_out, run, progress)
                     history.add(row)
                     folder.add(row)
                     for failure in interval.failures:
                         folder.tell_of(failure)
-                    interrupted = pressed()
-                    checkpoints.save(now=interrupted or run.loop.over)
-                    if interrupted:
+                    if interrupted := pressed():
                         break
+                    checkpoints.save(now=run.loop.over)
+                    ahead = 2 * (interval.steps - before)  # the next interval may have some more steps than this one
+                    checkpoints.keep(evaluates=held_out.due(interval.steps, interval.steps + ahead, over=False))
+            if interrupted:  # in time: nothing cuts this short any more
+                checkpoints.save(now=True)
         except KeyboardInterrupt:
             interrupted = True
+            checkpoints.save_kept()
         report = _report(task, run, progress, history.rows, folder.path)
     if interrupted:
         raise TrainingInterrupted(report)
     folder.finish(report)
     return report
+
+
+def _evaluated(held_out: HeldOut, run: Run, progress: TrainingProgress) -> dict[str, Any]:
+    """Evaluate agents as they are, and take note of it."""
+    with progress.evaluating():
+        found = held_out.play(progress.steps, run.policies)
+    progress.evaluations.append(found)
+    LOGGER.info("held-out episodes after %d steps: %s", progress.steps, found["return"])
+    return found
 
 
 def _report(
