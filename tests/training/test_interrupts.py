@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +18,33 @@ import stretto
 from stretto.run_checkpoints import all_checkpoints
 from stretto.training import checkpoints, held_out, sets
 from stretto.training.report import TrainingInterrupted
+from stretto.workers import supervisor
 
 NEVER = 10**6
+
+
+class Endless:
+    """Learns twice; the third time, Ctrl-C is pressed, and it does not come to an end."""
+
+    def __init__(self, observation_space: Any, action_space: Any, seed: int, process: int) -> None:
+        self.learned, self.process = 0, process
+
+    def act(self, observations: Any, numbers: Any) -> Any:
+        return (numbers[:, 0] < 0.5).astype(int)
+
+    def learn(self, seen: Any) -> dict[str, float]:
+        self.learned += 1
+        for _ in range(2 if self.learned == 3 else 0):
+            os.kill(self.process, signal.SIGINT)
+        while self.learned == 3:
+            time.sleep(0.001)
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"learned": self.learned}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.learned = state["learned"]
 
 
 def trained(out: Path, **changes: Any) -> stretto.TrainingReport:
@@ -74,6 +102,19 @@ def test_an_evaluation_is_given_up_and_played_again_when_the_run_goes_on(
     resumed = trained(tmp_path / "run", resume=True)
     assert resumed.agents == whole.agents
     assert resumed.evaluations == whole.evaluations
+
+
+@pytest.mark.parametrize("learner_set", ["threads", "processes"])
+def test_whoever_still_learns_is_ended_at_once(
+    learner_set: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr(supervisor, "BUSY_SECONDS", 1e6)  # nobody waits for it
+    own = {"rows": 16, "arguments": {"process": os.getpid()}}
+    config = {"own": own, "learner_set": learner_set, "checkpoint": {"every": NEVER}}
+    steps = interrupted(tmp_path, learner=f"{__file__}:Endless", config=config, eval_every=None)
+    assert 64 < steps <= 128
+    assert not [one for one in threading.enumerate() if one.name.startswith("stretto-worker")]
 
 
 def test_intervals_that_are_short_or_whose_state_is_large_are_not_kept(

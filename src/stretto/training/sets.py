@@ -31,6 +31,10 @@ MOST_RESTARTS = 3
 """How often an interval is learned again whose worker died or hung."""
 
 
+LONGEST_UPDATE_SECONDS = 1.0
+"""How long a thread may still compute that is to end: it notices between two operations."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Learn:
     """Asks for an interval of a learner, by its number. It begins with `state`, if that is given."""
@@ -213,5 +217,13 @@ class LearnerSet:
         return self._supervisor.pids
 
     def close(self) -> None:
-        """End the workers; may be called twice."""
+        """End the workers; may be called twice. Whoever still learns is ended at once: nobody will see what it learns."""
+        busy = [seat for seat in self._supervisor.seats if seat.requests and not seat.inline]
+        workers = [seat.worker for seat in busy if seat.worker is not None]
+        for seat in busy:
+            self._supervisor.discard(seat)
+            seat.requests.clear()
+        for worker in workers:
+            # torch aborts a process that ends while a thread computes.
+            worker.wait_gone(LONGEST_UPDATE_SECONDS)
         self._supervisor.close()
