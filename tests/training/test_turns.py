@@ -44,3 +44,16 @@ def test_the_summary_says_how_many_updates_each_agent_had(learner: str) -> None:
     }
     report = stretto.train("foundry_1", learner, cogs=2, steps=128, num_envs=4, backend="serial", config=config)
     assert {one.updates for one in report.agents.values()} == {2}
+
+
+def last_first(agent: str, waited: int) -> float:
+    return float(agent.removeprefix("cog_"))
+
+
+def test_a_function_of_ones_own_says_who_learns_in_a_run() -> None:
+    config = {"learners_an_interval": 1, "priority": f"{__file__}:last_first", "ppo": {"rows": 8, "epochs": 1}}
+    report = stretto.train("foundry_1", cogs=3, steps=128, num_envs=4, backend="serial", config=config)
+    assert [one.updates > 0 for one in report.agents.values()] == [False, False, True]
+    for name, told in (("nobody", "priority must be staleness, file.py:NAME"), (f"{__file__}:none", "does not have")):
+        with pytest.raises(stretto.UsageError, match=told):
+            stretto.train("CartPole-v1", steps=10, backend="serial", config={"priority": name})

@@ -40,7 +40,10 @@ class Interval:
 
 
 class SyncLoop:
-    """Collects `rows` rows of every environment, lets all learners learn from them, and so on until `total_steps`."""
+    """Collects `rows` rows of every environment, lets all learners learn from them, and so on until `total_steps`.
+
+    A call of a policy has `act_rows` rows for each agent, by default one for each environment.
+    """
 
     def __init__(
         self,
@@ -50,13 +53,16 @@ class SyncLoop:
         rows: int,
         total_steps: int,
         *,
+        act_rows: int | None = None,
         resumable: bool = False,
     ) -> None:
         self._learners, self._total = learners, total_steps
         numbers = {agent: number for number, agents in enumerate(learners.agents) for agent in agents}
         followed = {agent: numbers[agent] for kind in worlds.kinds for agent in kind.agents}
         self._phases = Phases()
-        runner = self._phases.of_runner(BlockRunner([one.policy for one in learners.learners], worlds.count))
+        runner = self._phases.of_runner(
+            BlockRunner([one.policy for one in learners.learners], act_rows or worlds.count)
+        )
         self._collector = Collector(traced_worlds(self._phases.of_worlds(worlds)), traced_runner(runner), followed)
         self._learn = self._phases.timed("learning", traced_call(learners.learn, "learning"))
         self.why_not_resumable = why_not_resumable(worlds, runner)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -96,8 +96,8 @@ class LearnerSet:
     """All learners of a run, their buffers, and the workers that compute them.
 
     The caller's learners act, and always have the state after the last interval: a worker that died begins its interval
-    again from there. At most `turns` agents learn in an interval. `build` makes a learner, given its number, as it was
-    made for the caller.
+    again from there. `build` makes a learner, given its number, as it was made for the caller. `turns` says who learns in
+    an interval, once it is given all agents.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class LearnerSet:
         *,
         native_threads: int = 1,
         limit_seconds: float | None = None,
-        turns: int | None = None,
+        turns: Callable[[Sequence[AgentId]], LearningTurns] = LearningTurns,
     ) -> None:
         self.learners = [build(number) for number in range(count)]
         self._limit = limit_seconds
@@ -127,7 +127,7 @@ class LearnerSet:
         self._holders: list[Worker | None] = [None] * count  # the workers that have the learners' states
         self._taken: dict[int, AnyRange] = {}
         self.failures: list[LearnerFailure] = []
-        self.turns = LearningTurns([agent for agents in self.agents for agent in agents], turns)
+        self.turns = turns([agent for agents in self.agents for agent in agents])
 
     @property
     def agents(self) -> list[tuple[AgentId, ...]]:

@@ -16,7 +16,7 @@ from stretto.missions.mission import Mission
 from stretto.run_folder import TIMING, invoked_now
 from stretto.run_trace import trace_path, traced
 from stretto.training.checkpoints import Checkpoints, begin_from, go_on, saved_run
-from stretto.training.choices import choices_of
+from stretto.training.choices import choices_of, settled_turns
 from stretto.training.config import config_of, plain, read_config
 from stretto.training.held_out import HeldOut, learned_policy
 from stretto.training.history import History
@@ -98,7 +98,7 @@ def train(  # noqa: PLR0913  every choice has a name and a default here
         layers.append({"evaluation": {"every": eval_every}})
     mission = mission_of(world, make_options)
     options = {name: value for name, value in make_options.items() if name not in OF_WORLD}
-    settled = config_of(mission.name, *layers)
+    settled = settled_turns(config_of(mission.name, *layers), mission)
     task = _Task(mission, settled, seed, tasks, episodes_per_task, max_steps, options)
     path = trace_path(trace, out)
     beginning = _Beginning.of(out, resume, init_from)

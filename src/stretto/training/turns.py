@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from stretto.core import AgentId
+from stretto.errors import UsageError
+from stretto.importing import imported
 
 Priority = Callable[[AgentId, int], float]
 """Tells how urgent it is that an agent learns, given after how many intervals it would: the highest come first."""
@@ -15,13 +17,24 @@ def staleness(_: AgentId, waited: int) -> float:
     return waited
 
 
+def priority_named(name: str) -> Priority:
+    """Return a priority by its name, or by where a function is: `file.py:NAME` or `module:NAME`."""
+    if name == staleness.__name__:
+        return staleness
+    where, colon, inside = name.rpartition(":")
+    if not colon:
+        raise UsageError(f"priority must be staleness, file.py:NAME or module:NAME, got {name!r}")
+    found: Priority = imported(where, inside, "priority")
+    return found
+
+
 class LearningTurns:
     """Chooses at most `most` agents an interval, all if it is `None`; between equals the order of agents decides.
 
     Those that are `stopped` learn no more.
     """
 
-    def __init__(self, agents: Sequence[AgentId], most: int | None, priority: Priority = staleness) -> None:
+    def __init__(self, agents: Sequence[AgentId], most: int | None = None, priority: Priority = staleness) -> None:
         self._agents, self._most, self._priority = agents, most, priority
         self._waited = dict.fromkeys(agents, 0)
         self.stopped: set[AgentId] = set()
