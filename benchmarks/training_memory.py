@@ -5,7 +5,8 @@
 
 Each agent sees 8 numbers. The buffers are filled; then the memory of the run is compared with that of one whose buffers
 hold next to nothing, and with the size of what was seen, done and paid. Each runs in processes of its own. The soak trains
-in worker processes, with some rest after each interval, and exits with 1 if memory, descriptors or threads grow.
+in worker processes, with some rest after each interval, and exits with 1 if memory, descriptors or threads grow. The first
+third of its time does not count: until then the last 5,000 steps, with which worlds are recovered, fill their room.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from walkers import Walkers
 
 import stretto
 
-ENVS, ROWS, ROWS_BETWEEN = 16, 250, 4
+ENVS, ROWS, ROWS_BETWEEN = 16, 250, 16
 STEP_BYTES = 8 * 4 + 8 + 4 + 2
 """What one agent sees (8 of float32), does (int64) and is paid (float32) in a step, and two flags."""
 

@@ -25,7 +25,7 @@ def atomic_write(path: str | os.PathLike[str], content: Content) -> None:
     """Write a file in place of what is there; whoever reads it, at any time, finds all of the old one or of the new."""
     path = Path(path)
     if path.exists() and not path.is_file():  # /dev/null, or a pipe: a file must not take its place
-        path.write_bytes(b"".join(_parts(content)))
+        path.write_bytes(b"".join(parts_of(content)))
     else:
         atomic_write_all({path: content})
 
@@ -49,7 +49,8 @@ def _draft(folder: Path) -> Path:
     return folder / f".{os.urandom(8).hex()}.draft"
 
 
-def _parts(content: Content) -> Iterable[bytes | memoryview]:
+def parts_of(content: Content) -> Iterable[bytes | memoryview]:
+    """Return what a file holds, one part after the other."""
     if isinstance(content, str):
         # What a game or a policy says of itself may hold halves of characters, which no encoding has.
         return [content.encode("utf-8", "backslashreplace")]
@@ -60,7 +61,7 @@ def _write(path: Path, content: Content) -> str:
     """Write a file to the disk, and return the sha256 of what was written."""
     digest = hashlib.sha256()
     with path.open("wb") as file:
-        for part in _parts(content):
+        for part in parts_of(content):
             file.write(part)
             digest.update(part)
         file.flush()

@@ -27,6 +27,7 @@ StrettoWarning (UserWarning)
 ├── SlotTruncated                an episode was lost with its worker
 ├── GlobalsChanged               a global that worlds read has changed, and only some slots see it
 ├── FewerWorkers                 the machine allows fewer workers than were asked for
+├── LearnerStopped               an agent's loss is not finite; it learns no more
 └── BlocksMatter                 bits depend on which agents are computed together
 """
 
@@ -236,6 +237,10 @@ class CheckpointSkipped(StrettoWarning):
 
 class BlocksMatter(StrettoWarning):
     """On this machine, the last bits of what an agent learns depend on which agents are computed together."""
+
+
+class LearnerStopped(StrettoWarning):
+    """An agent learns no more, because its loss is not finite; the others go on."""
 
 
 class NotResumable(StrettoWarning):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import stretto
 from stretto.errors import UsageError
 
 pytest.importorskip("torch")
@@ -65,6 +66,10 @@ def test_a_setting_without_a_key_or_a_value_is_refused(text: str) -> None:
         ({"parallel": {"async_learning": False}, "loop": "pipelined"}, ("parallel.async_learning", "loop")),
         ({"parallel": {"enabled": False}, "learner_set": "threads"}, ("parallel.enabled", "learner_set")),
         ({"parallel": {"enabled": False, "num_workers": 2}}, ("parallel.enabled", "parallel.num_workers")),
+        (
+            {"parallel": {"use_threads": True, "parallel_training": False}},
+            ("parallel.use_threads", "parallel.parallel_training"),
+        ),
     ],
 )
 def test_a_finer_choice_that_contradicts_is_refused_with_both_keys(
@@ -86,3 +91,31 @@ def test_what_parallel_stands_for() -> None:
     assert found(enabled=False).serial
     with pytest.raises(UsageError, match=r"loop: pipelined .* not there yet"):
         found(async_learning=True)
+
+
+@pytest.mark.parametrize(
+    ("parallel", "options", "keys"),
+    [
+        ({"num_workers": 2}, {"workers": 3}, ("parallel.num_workers: 2", "workers (--jobs): 3")),
+        ({"enabled": False}, {"backend": "process"}, ("parallel.enabled: false", "backend: process")),
+        ({"enabled": False}, {"workers": 2}, ("parallel.enabled: false", "workers (--jobs): 2")),
+    ],
+)
+def test_an_option_of_worlds_that_contradicts_is_refused_with_both_names(
+    parallel: dict[str, Any], options: dict[str, Any], keys: tuple[str, str]
+) -> None:
+    with pytest.raises(UsageError, match="must not contradict") as told:
+        stretto.train("CartPole-v1", steps=10, config={"parallel": parallel}, **options)
+    assert all(key in str(told.value) for key in keys)
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_parallel_actions_ask_nothing_of_a_world_without_turns_and_sequential_ones_of_others(wanted: bool) -> None:
+    config = {"parallel": {"parallel_actions": wanted}, "ppo": {"rows": 8, "epochs": 1}}
+    one = stretto.train("CartPole-v1", steps=20, num_envs=2, backend="serial", config=config)
+    assert one.config.turns == "simultaneous"
+    given: dict[str, Any] = {"steps": 20, "num_envs": 2, "cogs": 2, "backend": "serial"}
+    both = stretto.train("foundry_1", config=config, **given)
+    other = stretto.train("foundry_1", config={"turns": "sequential", "ppo": config["ppo"]}, **given)
+    assert both.config.turns == "sequential"
+    assert both.agents == other.agents

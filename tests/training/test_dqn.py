@@ -31,7 +31,6 @@ from stretto.training.blocks import learner_blocks  # noqa: E402
 from stretto.training.learners.base import LearnerBlock, Metrics  # noqa: E402
 from stretto.training.learners.dqn import Dqn  # noqa: E402
 from stretto.training.learners.dqn_settings import DqnSettings  # noqa: E402
-from stretto.training.learners.failures import LearnerFailed  # noqa: E402
 from stretto.training.loop import SyncLoop  # noqa: E402
 from stretto.training.schedules import Schedule  # noqa: E402
 from stretto.training.sets import LearnerSet  # noqa: E402
@@ -67,7 +66,7 @@ def weights_after(world: str, settings: DqnSettings, size: int = 8, backend: Bac
             pass
         loop.close()
         found = [one.policy.network.parameters for one in learners.learners]
-        return np.concatenate([one.by_agent(one.flat).numpy() for one in found])
+        return np.concatenate([one.flat.numpy() for one in found])
 
 
 @pytest.mark.parametrize("variant", (VARIANTS | RECURRENT).values(), ids=VARIANTS | RECURRENT)
@@ -303,8 +302,11 @@ def test_figures_are_those_of_each_agent() -> None:
 def test_a_loss_that_is_not_finite_names_agent_and_update() -> None:
     piece = episodes(np.zeros((ROWS, 2), np.int64))
     piece.rewards[3, 0, 1] = np.nan
-    with pytest.raises(LearnerFailed, match="the learner of agent_1 failed in update 1: its loss is not finite"):
-        learn(learner(2, known(priority_exponent=None), spaces.Discrete(1)), [piece])
+    one = learner(2, known(priority_exponent=None), spaces.Discrete(1))
+    learn(one, [piece])
+    [failure] = one.failures
+    assert (failure.agent, failure.update, failure.reason) == ("agent_1", 1, "its loss is not finite")
+    assert np.isnan(failure.batch["rewards"]).any()
 
 
 # ---- acting ----

@@ -45,7 +45,7 @@ def weights_after(
                 os.kill(learners.pids[0], signal.SIGKILL)
         loop.close()
         found = [one.policy.network.parameters for one in learners.learners]
-        return np.concatenate([one.by_agent(one.flat).numpy() for one in found])
+        return np.concatenate([one.flat.numpy() for one in found])
 
 
 def test_weights_do_not_depend_on_how_many_agents_are_computed_together() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,7 @@ def test_a_curve_lies_within_its_plot() -> None:
 
 def test_evaluations_of_one_run_have_a_band_over_their_episodes() -> None:
     run = history(0, [1.0, 2.0, 3.0])
-    for row in run.rows:
-        row["evaluation"] = {"steps": row["steps"], "return": 5.0, "deviation": 2.0, "episodes": 16}
-    page = render_page(PLAN, [run])
+    evaluations = [{"steps": row["steps"], "return": 5.0, "deviation": 2.0, "episodes": 16} for row in run.rows]
+    page = render_page(PLAN, [replace(run, evaluations=evaluations)])
     assert "interval of the mean over episodes" in page
     assert page.count('<polygon class="band"') == 1

@@ -201,3 +201,34 @@ def test_a_held_out_episode_that_fails_ends_the_run_with_a_sentence(monkeypatch:
 def test_a_device_that_cannot_be_is_refused_with_a_sentence(learner: str, device: str, rule: str) -> None:
     with pytest.raises(UsageError, match=f"device must be {rule}"):
         trained(learner=learner, config={"device": device})
+
+
+def test_each_block_has_a_device_of_its_own_and_all_are_checked() -> None:
+    one = trained(world="foundry_1", cogs=3, config={**SMALL, "block": 1})
+    other = trained(world="foundry_1", cogs=3, config={**SMALL, "block": 1, "device": "cpu, cpu:0"})
+    assert {name: found.weights for name, found in one.agents.items()} == {
+        name: found.weights for name, found in other.agents.items()
+    }
+    with pytest.raises(UsageError, match="must be one that torch can compute on here, got nowhere"):
+        trained(config={**SMALL, "device": "cpu,nowhere"})
+
+
+def test_blocks_are_on_the_devices_in_turn() -> None:
+    from gymnasium import spaces
+
+    from stretto.core import AgentKind
+    from stretto.training.blocks import learner_blocks
+
+    kind = AgentKind(tuple("abcde"), spaces.Discrete(2), spaces.Discrete(2))
+    blocks = learner_blocks([kind], 0, 4, 2, ["one", "two"])
+    assert [(block.agents, block.device) for block in blocks] == [
+        (("a", "b"), "one"),
+        (("c", "d"), "two"),
+        (("e",), "one"),
+    ]
+
+
+def test_agents_may_act_in_calls_of_fewer_rows_than_there_are_environments() -> None:
+    whole, apart = (trained(config={**SMALL, "act_rows": rows}) for rows in ("auto", 2))
+    assert whole.steps == apart.steps
+    assert apart.agents["agent_0"].updates == whole.agents["agent_0"].updates

@@ -1,18 +1,13 @@
-"""Who learns where not everybody can in every interval, and what becomes of a learner that fails."""
+"""Who learns where not everybody can in every interval."""
 
 from __future__ import annotations
 
-import gymnasium
-import numpy as np
 import pytest
 
 import stretto
 from stretto.training.turns import LearningTurns
 
 pytest.importorskip("torch")
-
-from stretto.safetensors import read_safetensors
-from stretto.training.learners.failures import LearnerFailed
 
 
 def test_whoever_has_waited_longest_learns_next() -> None:
@@ -23,6 +18,17 @@ def test_whoever_has_waited_longest_learns_next() -> None:
 def test_a_priority_of_ones_own_decides_who_learns() -> None:
     turns = LearningTurns(["a", "b", "c"], 1, lambda agent, waited: waited if agent != "a" else 10)
     assert [next(iter(turns.next())) for _ in range(3)] == ["a", "a", "a"]
+
+
+def test_who_is_stopped_has_no_turn_and_takes_none_from_others() -> None:
+    turns = LearningTurns(["a", "b", "c"], 1)
+    turns.stop("b")
+    assert [next(iter(turns.next())) for _ in range(4)] == ["a", "c", "a", "c"]
+    turns.stop("a")
+    assert turns.next() == {"c"}
+    assert not turns.over
+    turns.stop("c")
+    assert turns.over
 
 
 def test_without_a_limit_everybody_learns() -> None:
@@ -40,24 +46,14 @@ def test_the_summary_says_how_many_updates_each_agent_had(learner: str) -> None:
     assert {one.updates for one in report.agents.values()} == {2}
 
 
-class Broken(gymnasium.Env):
-    """Gives a reward that is no number after some steps."""
-
-    observation_space, action_space = gymnasium.spaces.Box(-1, 1, (3,)), gymnasium.spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        self.steps = 0
-        return np.zeros(3, np.float32), {}
-
-    def step(self, action):
-        self.steps += 1
-        return np.zeros(3, np.float32), float("nan") if self.steps == 30 else 0.0, False, self.steps == 40, {}
+def last_first(agent: str, waited: int) -> float:
+    return float(agent.removeprefix("cog_"))
 
 
-def test_a_loss_that_is_not_finite_names_agent_and_update_and_keeps_the_batch(tmp_path) -> None:
-    config = {"ppo": {"rows": 16, "batch": 32, "epochs": 1}}
-    with pytest.raises(LearnerFailed, match="learner of agent_0 failed in update 2: its loss is not finite") as caught:
-        stretto.train(Broken, "ppo", steps=500, num_envs=2, backend="serial", config=config, out=tmp_path / "run")
-    batch = read_safetensors(tmp_path / "run" / "failed_agent_0_2.safetensors")
-    assert np.isnan(batch["experience.returns"]).any()
-    assert any("the batch is in" in note for note in caught.value.__notes__)
+def test_a_function_of_ones_own_says_who_learns_in_a_run() -> None:
+    config = {"learners_an_interval": 1, "priority": f"{__file__}:last_first", "ppo": {"rows": 8, "epochs": 1}}
+    report = stretto.train("foundry_1", cogs=3, steps=128, num_envs=4, backend="serial", config=config)
+    assert [one.updates > 0 for one in report.agents.values()] == [False, False, True]
+    for name, told in (("nobody", "priority must be staleness, file.py:NAME"), (f"{__file__}:none", "does not have")):
+        with pytest.raises(stretto.UsageError, match=told):
+            stretto.train("CartPole-v1", steps=10, backend="serial", config={"priority": name})

@@ -18,7 +18,7 @@ from rich.table import Table
 
 from stretto.cli import options
 from stretto.cli.arguments import is_given, keep_arguments
-from stretto.cli.options import DONE, TableOrJson, flag
+from stretto.cli.options import DONE, FAILED, TableOrJson, flag
 from stretto.cli.results import prints_on_stderr
 from stretto.cli.text import filled, say, screen_width, users_code
 from stretto.errors import UsageError
@@ -105,31 +105,47 @@ def train_command(  # noqa: PLR0913, PLR0917  one parameter an option
         "max_steps": asked.max_steps,
         "command": options.command_line(context),
         "backend": "serial" if debug or jobs == 0 else backend,
+        "init_from": init_from,
+        "accept_changes": accept_changes,
     }
-    if seeds is not None:
-        if is_given(context, "seed") or trace is not None or (out is not None and resume is not None):
-            raise UsageError(
-                "--seeds are several runs, got --seed, --trace, or --resume and --out together; leave one of them out"
-            )
-        how |= {"resume": resume is not None, "init_from": init_from, "accept_changes": accept_changes}
-        out = out or resume
-        several = options.read_seed_range(seeds)
-        with _log_shown(debug):
-            summary = _trained_seeds(found, several, out, 0 if debug else jobs, how, quiet=quiet or debug)
-        _print(list(summary["runs"].values()), output)
-    else:
-        spans = False if trace is None else trace or True
-        how |= {"seed": asked.seed, "trace": spans, "workers": jobs or None, "init_from": init_from}
-        how["resume"] = resume or False if out is not None else resume is not None
-        how["out"] = out = out or resume
-        with _log_shown(debug):
-            report = _trained(found, asked, {**how, "accept_changes": accept_changes}, quiet=quiet or debug)
-        _print([report.summary()], output)
+    with _log_shown(debug):
+        if seeds is None:
+            summaries = [_trained(found, asked, how | _of_one(values, asked), quiet=quiet or debug).summary()]
+        else:
+            _check_several(context, values)
+            summaries = _trained_seeds(found, values, how, quiet=quiet or debug)
+    _print(summaries, output)
+    _say_where(out or resume, trace)
+    return FAILED if any("stopped" in agent for one in summaries for agent in one["agents"].values()) else DONE
+
+
+def _of_one(values: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
+    """Return the arguments of `train` that options give for one run, and several seeds have otherwise."""
+    out, resume, trace = values["out"], values["resume"], values["trace"]
+    return {
+        "seed": asked.seed,
+        "workers": values["jobs"] or None,
+        "trace": False if trace is None else trace or True,
+        "resume": resume is not None if out is None else resume or False,
+        "out": out or resume,
+    }
+
+
+def _check_several(context: typer.Context, values: Mapping[str, Any]) -> None:
+    """Refuse options that several seeds cannot have."""
+    both = values["out"] is not None and values["resume"] is not None
+    if is_given(context, "seed") or values["trace"] is not None or both:
+        raise UsageError(
+            "--seeds are several runs, got --seed, --trace, or --resume and --out together; leave one of them out"
+        )
+
+
+def _say_where(out: Path | None, trace: str | None) -> None:
+    """Say where there is more than was printed."""
     if out is not None:
         say(f"report: {out / 'report.html'}")
     if trace is not None:
         say(f"trace: {trace_path(trace or True, out)}")
-    return DONE
 
 
 @contextmanager
@@ -187,23 +203,26 @@ def _trained(found: Sequence[Any], asked: Asked, how: Mapping[str, Any], *, quie
 
 
 def _trained_seeds(
-    found: Sequence[Any], seeds: list[int], out: Path | None, jobs: int | None, how: Mapping[str, Any], *, quiet: bool
-) -> dict[str, Any]:
-    """Train once for each seed."""
+    found: Sequence[Any], values: Mapping[str, Any], how: Mapping[str, Any], *, quiet: bool
+) -> list[dict[str, Any]]:
+    """Train once for each seed; return the summaries."""
     from stretto.cli.train_progress import shown_seeds
     from stretto.training.seeds import train_seeds
 
+    seeds, resume = options.read_seed_range(values["seeds"]), values["resume"]
+    out, jobs = values["out"] or resume, 0 if values["debug"] else values["jobs"]
     if out is None:
         raise UsageError("runs of several seeds are kept in a folder, got none; add --out DIR")
     total = how["config"]["steps"]
     try:
         with prints_on_stderr(), shown_seeds(out, seeds, total, quiet=quiet), users_code("training"):
-            return train_seeds(list(found), seeds, out, jobs=jobs, **how)
+            summary = train_seeds(list(found), seeds, out, jobs=jobs, resume=resume is not None, **how)
     except KeyboardInterrupt:
         say(
             f"stretto: each run is in a folder of its own; go on with the same command and --resume {out} in place of --out"
         )
         raise
+    return list(summary["runs"].values())
 
 
 def _print(summaries: Sequence[Mapping[str, Any]], output: TableOrJson) -> None:
@@ -222,10 +241,12 @@ def _print(summaries: Sequence[Mapping[str, Any]], output: TableOrJson) -> None:
     print()
     table = Table(box=None, pad_edge=False)
     table.add_column("agent", overflow="fold")
-    for heading in ("seed", "return", "updates", "weights"):
+    stopped = any("stopped" in one for summary in summaries for one in summary["agents"].values())
+    for heading in ("seed", "return", "updates", "weights", *(["stopped in"] if stopped else ())):
         table.add_column(heading, justify="right")
     for summary in summaries:
         for agent, one in summary["agents"].items():
             figures = short_number(one["return"]), f"{one['updates']:,}", one["weights"][:12]
-            table.add_row(escape(agent), str(summary["seed"]), *figures)
+            why = [escape(one.get("stopped", "-"))] if stopped else []
+            table.add_row(escape(agent), str(summary["seed"]), *figures, *why)
     Console(width=screen_width(), highlight=False).print(table)

@@ -53,7 +53,8 @@ def moving_table(progress: TrainingProgress, width: int) -> RenderableType:
 def _cells(one: AgentProgress) -> list[str]:
     loss = one.metrics.get("loss", one.metrics.get("policy_loss"))
     filled = one.metrics.get("buffer", 1.0)  # what is learned from at once is always whole
-    return [short_number(one.mean_return), f"{one.episodes:,}", short_number(loss), f"{one.updates:,}", f"{filled:.0%}"]
+    learns = short_number(loss) if one.stopped is None else "stopped"
+    return [short_number(one.mean_return), f"{one.episodes:,}", learns, f"{one.updates:,}", f"{filled:.0%}"]
 
 
 class TrainingLines:

@@ -18,6 +18,9 @@ from stretto.spaces import Array, SpaceLayout
 FALLBACK_ENTRIES = 5_000
 """How many steps are kept behind the nearest restorable point, for worlds that it turns out not to restore."""
 
+FALLBACK_BYTES = 128 << 20
+"""How much the actions of these steps may take; with many environments and agents, fewer of them are kept."""
+
 MOST_CALLS = 256
 """How many calls and attributes from before a slot's restorable point are kept; of more, the last of each name."""
 
@@ -77,6 +80,7 @@ class History:
         self._own = [_Log() for _ in range(count)]
         self._own_steps = [0] * count
         self._noted = 0
+        self._fallback = FALLBACK_ENTRIES
         self._nearest: list[_Point | None] = [None] * count
         self._seeded: list[_Point | None] = [None] * count
         self._settled: list[list[Any]] = [[] for _ in range(count)]  # calls and attributes before the nearest point
@@ -97,6 +101,9 @@ class History:
         if slots is None:
             self._steps += 1
             self._entries.items.append(actions)
+            if self._steps == 1 and not self._actions.loose:
+                taken = max(1, sum(array.nbytes for array in actions))
+                self._fallback = min(FALLBACK_ENTRIES, FALLBACK_BYTES // taken)
         else:
             end = self._entries.end
             for row, slot in enumerate(slots):
@@ -290,7 +297,7 @@ class History:
                 log.drop_before(log.end)
                 continue
             fallback = nearest if seeded is None else seeded
-            keep_from = min(keep_from, nearest.entries, max(fallback.entries, end - FALLBACK_ENTRIES))
-            log.drop_before(min(nearest.own, max(fallback.own, log.end - FALLBACK_ENTRIES)))
+            keep_from = min(keep_from, nearest.entries, max(fallback.entries, end - self._fallback))
+            log.drop_before(min(nearest.own, max(fallback.own, log.end - self._fallback)))
         self._entries.drop_before(keep_from)
         self._others = [position for position in self._others if position >= keep_from]

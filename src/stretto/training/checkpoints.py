@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stretto.checkpoint import Content
+from stretto.checkpoint import Content, parts_of
 from stretto.errors import CheckpointSkipped, NotResumable, StrettoError, UsageError, user_stacklevel
 from stretto.policies.networks.saved import policies_content, saved_state
 from stretto.run_checkpoints import POLICIES, all_checkpoints, newest_checkpoint, write_checkpoint
+from stretto.training.interrupts import PATIENCE_SECONDS
 from stretto.training.state_files import read_state, state_contents
 
 if TYPE_CHECKING:
@@ -19,16 +22,35 @@ if TYPE_CHECKING:
     from stretto.training.settings import CheckpointSettings
 
 
+LONG_SECONDS = PATIENCE_SECONDS / 2
+"""An interval that takes longer may well not end soon after Ctrl-C."""
+
+MOST_KEPT_BYTES = 128 << 20
+"""A run whose state is larger, as with replay buffers, keeps no copy of it in memory."""
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """All that a run was after an interval."""
+
+    steps: int
+    score: float | None
+    contents: Mapping[str, bytes]
+
+
 class Checkpoints:
     """Saves a run into its folder, or nowhere if it has none.
 
-    A checkpoint that cannot be written, as on a full disk, is a warning: the next one is tried again.
+    A checkpoint that cannot be written, as on a full disk, is a warning: the next one is tried again. While intervals are
+    long, what the run was after the last one is kept in memory: whoever is interrupted in the middle of one saves that.
     """
 
     def __init__(self, folder: Path | None, settings: CheckpointSettings, run: Run, progress: TrainingProgress) -> None:
         self._folder, self._settings, self._run, self._progress = folder, settings, run, progress
         self._saved: int | None = None
         self._tried = progress.steps
+        self._kept: _Kept | None = None
+        self._since = time.monotonic()
         reason = None if folder is None else _why_not(run)
         self._exact = reason is None
         if reason is not None:
@@ -55,15 +77,41 @@ class Checkpoints:
         if self._folder is None or not due or steps == self._saved:
             return
         self._tried = steps
+        self._write(self._folder, steps, self._progress.score, self._contents())
+
+    def keep(self, *, evaluates: bool) -> None:
+        """Keep what the run is between two intervals in memory if the next may take long, unless it is large.
+
+        It may if the last one did, or if the run is about to be evaluated.
+        """
+        now, self._kept = time.monotonic(), None
+        took, self._since = now - self._since, now
+        if self._folder is None or self._saved == self._progress.steps or not (evaluates or took > LONG_SECONDS):
+            return
+        parts = {name: list(parts_of(content)) for name, content in self._contents().items()}
+        if sum(len(memoryview(part).cast("B")) for several in parts.values() for part in several) <= MOST_KEPT_BYTES:
+            contents = {name: b"".join(several) for name, several in parts.items()}
+            self._kept = _Kept(self._progress.steps, self._progress.score, contents)
+
+    def save_kept(self) -> None:
+        """Save what was kept, unless that was done; for a run that was interrupted in the middle of an interval."""
+        kept = self._kept
+        if self._folder is not None and kept is not None and kept.steps != self._saved:
+            self._write(self._folder, kept.steps, kept.score, kept.contents)
+
+    def _contents(self) -> dict[str, Content]:
         contents: dict[str, Content] = {POLICIES: policies_content(self._run.policies)}
         if self._exact:
             contents |= state_contents({"loop": self._run.loop.state(), "progress": self._progress.state()})
+        return contents
+
+    def _write(self, folder: Path, steps: int, score: float | None, contents: Mapping[str, Content]) -> None:
         try:
-            write_checkpoint(self._folder, steps, contents, self._progress.score, self._settings.keep)
+            write_checkpoint(folder, steps, contents, score, self._settings.keep)
             self._saved = steps
         except OSError as error:
             warnings.warn(
-                f"the checkpoint after {steps:,} steps could not be written into {self._folder}: {error.strerror or error}; "
+                f"the checkpoint after {steps:,} steps could not be written into {folder}: {error.strerror or error}; "
                 f"the one before it stays, and the next one is tried again",
                 CheckpointSkipped,
                 stacklevel=user_stacklevel(),

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from stretto.core import SEQUENTIAL, SIMULTANEOUS
+from stretto.core import SEQUENTIAL, SIMULTANEOUS, TurnWorld
 from stretto.errors import UsageError
+from stretto.missions.mission import Mission
 from stretto.training.settings import Config
+
+AUTO = "auto"
 
 
 @dataclass(frozen=True)
 class Choices:
-    """How a run is computed. `turns` apart, none of it changes a result; `workers` is `None` for as many as are free."""
+    """How a run is computed. `turns` apart, none of it changes a result; `workers` is `None` for as many as are free.
+
+    `turns` are `auto` until `settled_turns` says what that is.
+    """
 
     turns: str
     learner_set: str
@@ -22,12 +29,13 @@ class Choices:
 
 
 def choices_of(config: Config) -> Choices:
-    """Return what a configuration stands for; a finer choice that says otherwise is refused.
-
-    `turns: auto` has the result of `sequential` turns. They are computed one after the other here.
-    """
+    """Return what a configuration stands for; a finer choice that says otherwise is refused."""
     parallel = config.parallel
-    turns = _one("parallel.parallel_actions", parallel.parallel_actions, {True: "auto", False: SEQUENTIAL}, config)
+    turns = _one("parallel.parallel_actions", parallel.parallel_actions, {True: AUTO, False: SEQUENTIAL}, config)
+    if parallel.parallel_actions is not None:
+        turns = AUTO  # of a world that is not played in turns nothing is asked
+    if parallel.use_threads and parallel.parallel_training is False:
+        raise _conflict("parallel.use_threads", True, "parallel.parallel_training", False)
     sets = {True: "threads" if parallel.use_threads else "stacked", False: "sequential"}
     training = parallel.parallel_training
     if parallel.use_threads and training is None:
@@ -47,8 +55,38 @@ def choices_of(config: Config) -> Choices:
         raise UsageError(
             "loop: pipelined (parallel.async_learning) learns while it collects, which is not there yet; leave it out"
         )
-    turns = {None: SIMULTANEOUS, "auto": SEQUENTIAL}.get(turns, turns)
-    return Choices(str(turns), learner_set or "auto", loop or "sync", parallel.num_workers, not parallel.enabled)
+    return Choices(
+        turns or SIMULTANEOUS, learner_set or "auto", loop or "sync", parallel.num_workers, not parallel.enabled
+    )
+
+
+def settled_turns(config: Config, mission: Mission) -> Config:
+    """Return a configuration whose turns are not `auto`: they are sequential if the world is played in turns.
+
+    In training they are computed one after the other.
+    """
+    if choices_of(config).turns != AUTO:
+        return config
+    world = mission.make()
+    turns: Any = SEQUENTIAL if isinstance(world, TurnWorld) else SIMULTANEOUS
+    world.close()
+    return replace(config, turns=turns, parallel=replace(config.parallel, parallel_actions=None))
+
+
+def world_options(choices: Choices, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of `make_vec` with what was chosen; those that say otherwise are refused."""
+    found = dict(options)
+    if choices.serial:
+        if found.get("backend", AUTO) not in (AUTO, "serial"):
+            raise _conflict("parallel.enabled", False, "backend", found["backend"])
+        if found.get("workers") is not None:
+            raise _conflict("parallel.enabled", False, "workers (--jobs)", found["workers"])
+        found["backend"] = "serial"
+    elif choices.workers is not None:
+        if found.get("workers") not in (None, choices.workers):
+            raise _conflict("parallel.num_workers", choices.workers, "workers (--jobs)", found["workers"])
+        found["workers"] = choices.workers
+    return found
 
 
 _FINER = {

@@ -39,10 +39,10 @@ class HeldOut:
     turns: str
     tasks: Any = None
 
-    def due(self, before: int, steps: int, total: int) -> bool:
-        """Whether a run that had done `before` steps, and now has done `steps`, is to be evaluated."""
+    def due(self, before: int, steps: int, *, over: bool) -> bool:
+        """Whether a run that had done `before` steps, and now has done `steps` or is `over`, is to be evaluated."""
         every = self.settings.every
-        return every is not None and (steps // every > before // every or steps >= total)
+        return every is not None and (steps // every > before // every or over)
 
     def play(self, steps: int, members: Sequence[BlockPolicy]) -> dict[str, Any]:
         """Let agents play; return the mean return of all agents and of each, and how it deviates between episodes.

@@ -8,6 +8,8 @@ from pathlib import Path
 LOGGER = logging.getLogger("stretto.training")
 """What a run logs. A record's `agent` is whom it is about: pass it as `extra`. Learning itself is told at DEBUG."""
 
+LOGGER.addHandler(logging.NullHandler())  # else Python would print errors on stderr where nobody has asked for a log
+
 LOG = "run.log"
 
 FORMAT = "%(asctime)s %(levelname)s process %(process)d, thread %(threadName)s, agent %(agent)s: %(message)s"

@@ -16,6 +16,7 @@ from stretto.core import AgentId
 from stretto.policies.block_runner import BlockRunner
 from stretto.run_trace import traced_call, traced_runner, traced_worlds
 from stretto.training.learners.base import Metrics
+from stretto.training.learners.failures import LearnerFailure
 from stretto.training.phases import Phases
 from stretto.training.sets import LearnerSet
 
@@ -25,7 +26,8 @@ class Interval:
     """What one round of collecting and learning gave.
 
     `steps` are the environment steps since the run began. `returns` has, for each agent, the sums of rewards of the
-    episodes that ended; `metrics` are those of its learner. `seconds` says what the time was spent on, by phase.
+    episodes that ended; `metrics` are those of its learner. `failures` says who learns no more from now on, and why.
+    `seconds` says what the time was spent on, by phase.
     """
 
     number: int
@@ -33,11 +35,15 @@ class Interval:
     returns: dict[AgentId, list[float]] = field(default_factory=dict)
     lengths: list[int] = field(default_factory=list)
     metrics: dict[AgentId, Metrics] = field(default_factory=dict)
+    failures: list[LearnerFailure] = field(default_factory=list, compare=False)
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
 
 
 class SyncLoop:
-    """Collects `rows` rows of every environment, lets all learners learn from them, and so on until `total_steps`."""
+    """Collects `rows` rows of every environment, lets all learners learn from them, and so on until `total_steps`.
+
+    A call of a policy has `act_rows` rows for each agent, by default one for each environment.
+    """
 
     def __init__(
         self,
@@ -47,13 +53,16 @@ class SyncLoop:
         rows: int,
         total_steps: int,
         *,
+        act_rows: int | None = None,
         resumable: bool = False,
     ) -> None:
         self._learners, self._total = learners, total_steps
         numbers = {agent: number for number, agents in enumerate(learners.agents) for agent in agents}
         followed = {agent: numbers[agent] for kind in worlds.kinds for agent in kind.agents}
         self._phases = Phases()
-        runner = self._phases.of_runner(BlockRunner([one.policy for one in learners.learners], worlds.count))
+        runner = self._phases.of_runner(
+            BlockRunner([one.policy for one in learners.learners], act_rows or worlds.count)
+        )
         self._collector = Collector(traced_worlds(self._phases.of_worlds(worlds)), traced_runner(runner), followed)
         self._learn = self._phases.timed("learning", traced_call(learners.learn, "learning"))
         self.why_not_resumable = why_not_resumable(worlds, runner)
@@ -63,15 +72,21 @@ class SyncLoop:
         self.steps = self.intervals = 0
 
     def __iter__(self) -> Iterator[Interval]:
-        while self.steps < self._total:
+        while not self.over:
             self._phases.take()  # whoever looked at the last interval took some time
             segment = next(self._segments)
             interval = self._seen(segment)
             for buffer in self._learners.buffers:
                 buffer.extend(piece_of(segment, buffer.block))
             interval.metrics.update(self._learn(min(1.0, self.steps / self._total)))
+            interval.failures.extend(self._learners.failures)
             interval.seconds.update(self._phases.take())
             yield interval
+
+    @property
+    def over(self) -> bool:
+        """Whether all steps are done, or nobody is left to learn."""
+        return self.steps >= self._total or self._learners.turns.over
 
     def _seen(self, segment: Segment) -> Interval:
         """Count the steps of a segment, and the returns of the episodes that ended in it."""

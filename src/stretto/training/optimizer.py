@@ -28,7 +28,7 @@ class Adam:
 
     def norms(self) -> Tensor:
         """Return the norm of each agent's gradient."""
-        norms: Tensor = torch.linalg.vector_norm(self._parameters.by_agent(self._parameters.gradient), dim=1)
+        norms: Tensor = torch.linalg.vector_norm(self._parameters.gradient, dim=1)
         return norms
 
     @torch.no_grad()
@@ -37,8 +37,7 @@ class Adam:
 
         `rates` are the agents' learning rates; `moving` says which of them learn.
         """
-        of = self._parameters
-        gradient, first, second = (of.by_agent(array) for array in (of.gradient, self._first, self._second))
+        gradient, first, second = self._parameters.gradient, self._first, self._second
         if self._most is not None:
             gradient.mul_((self._most / (norms + 1e-6)).clamp_(max=1.0)[:, None])
         if moving.all():
@@ -56,11 +55,11 @@ class Adam:
         scale = (1 - high**steps).rsqrt_().float()[:, None].to(first.device)
         first.lerp_(gradient, 1 - low)
         second.mul_(high).addcmul_(gradient, gradient, value=1 - high)
-        room = self._parameters.by_agent(self._room)[agents]
+        room = self._room[agents]
         torch.sqrt(second, out=room)
         room.mul_(scale).add_(self._epsilon)
         torch.div(first, room, out=room)
-        self._parameters.by_agent(self._parameters.flat)[agents].sub_(room.mul_(size))
+        self._parameters.flat[agents].sub_(room.mul_(size))
 
     def state(self) -> dict[str, Array]:
         """Return all that it remembers; what is on the CPU as views."""

@@ -34,17 +34,12 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SeedHistory:
-    """A run of one seed: the rows of its `metrics.jsonl`, and its summary."""
+    """A run of one seed: rows of its `metrics.jsonl`, its summary, and its evaluations on held-out episodes."""
 
     seed: int
     rows: Sequence[Row]
     summary: Mapping[str, Any]
-
-    def series(self, of: Callable[[Row], float | None]) -> tuple[Array, Array]:
-        """Return the steps and the values of those rows that have one."""
-        found = [(row["steps"], value) for row in self.rows if (value := of(row)) is not None]
-        steps, values = zip(*found, strict=True) if found else ((), ())
-        return np.array(steps, np.float64), np.array(values, np.float64)
+    evaluations: Sequence[Row] = ()
 
 
 def render_page(plan: Mapping[str, Any], runs: Sequence[SeedHistory]) -> str:
@@ -91,7 +86,13 @@ def _agents(runs: Sequence[SeedHistory]) -> str:
         for agent, one in run.summary["agents"].items()
     ]
     note = "A return is the mean of the last 100 episodes of training. Weights are given by the beginning of their SHA-256."
-    return f"<p>{note}</p>" + table(heads, cells)
+    stopped = [
+        f"<p>{text(agent)} (seed {run.seed}) was stopped in {text(one['stopped'])}</p>"
+        for run in runs
+        for agent, one in run.summary["agents"].items()
+        if "stopped" in one
+    ]
+    return f"<p>{note}</p>" + table(heads, cells) + "".join(stopped)
 
 
 def _learning(runs: Sequence[SeedHistory]) -> str:
@@ -114,9 +115,9 @@ def _all(row: Row) -> float | None:
 
 def _held_out(runs: Sequence[SeedHistory]) -> str:
     if len(runs) > 1:
-        line = _over(runs, lambda row: row["evaluation"]["return"] if "evaluation" in row else None, "mean")
+        line = _curve([_series(run.evaluations, lambda one: one["return"]) for run in runs], "mean")
     else:
-        line = _over_episodes([row["evaluation"] for row in runs[0].rows if "evaluation" in row])
+        line = _over_episodes(runs[0].evaluations)
     plot = curves("Held-out episodes", "The mean return in held-out episodes", _STEPS, [line])
     note = "The mean return in episodes that training never saw. They are the same ones each time."
     return figures(note + (_band_note(runs) or " The band is the 95% interval of the mean over episodes."), [plot])
@@ -179,8 +180,20 @@ def _band_note(runs: Sequence[SeedHistory]) -> str:
 
 
 def _over(runs: Sequence[SeedHistory], of: Callable[[Row], float | None], name: str) -> Curve:
+    """Return a curve of something in the rows of one run, or of several."""
+    return _curve([_series(run.rows, of) for run in runs], name)
+
+
+def _series(rows: Sequence[Row], of: Callable[[Row], float | None]) -> tuple[Array, Array]:
+    """Return the steps and the values of those rows that have one."""
+    found = [(row["steps"], value) for row in rows if (value := of(row)) is not None]
+    steps, values = zip(*found, strict=True) if found else ((), ())
+    return np.array(steps, np.float64), np.array(values, np.float64)
+
+
+def _curve(series: Sequence[tuple[Array, Array]], name: str) -> Curve:
     """Return a curve of one run, or the mean of several at common steps, with a band."""
-    found = [(steps, values) for steps, values in (run.series(of) for run in runs) if len(steps)]
+    found = [(steps, values) for steps, values in series if len(steps)]
     if not found:
         return Curve(name, 0, (), ())
     begin, end = max(steps[0] for steps, _ in found), max(steps[-1] for steps, _ in found)

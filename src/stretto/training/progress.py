@@ -15,16 +15,17 @@ from stretto.training.loop import Interval
 from stretto.training.phases import PHASES
 
 RECENT = 100
-"""An agent's return is the mean of so many episodes that ended last."""
+"""An agent's return is the mean of so many episodes that ended last; those whose return is not finite do not count."""
 
 
 @dataclass
 class AgentProgress:
-    """What an agent has done so far; `metrics` are those of its last update."""
+    """What an agent has done so far; `metrics` are those of its last update. `stopped` says why it learns no more."""
 
     episodes: int = 0
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     metrics: dict[str, float] = field(default_factory=dict)
+    stopped: str | None = None
 
     @property
     def mean_return(self) -> float | None:
@@ -59,17 +60,21 @@ class TrainingProgress:
         for agent, metrics in interval.metrics.items():
             mine = self.agents.setdefault(agent, AgentProgress())
             mine.metrics = dict(metrics)
-            mine.recent.extend(interval.returns.get(agent, ()))
+            mine.recent.extend(filter(math.isfinite, interval.returns.get(agent, ())))
             mine.episodes += len(interval.returns.get(agent, ()))
+        for failure in interval.failures:
+            self.agents[failure.agent].stopped = f"update {failure.update}: {failure.reason}"
         for phase, seconds in interval.seconds.items():
             self._spent[phase] += seconds
         timing: dict[str, Any] = {
             "seconds": round(self.seconds, 3),
             "steps_per_second": round(self.steps_per_second, 1),
         }
+        stopped = {agent: one.stopped for agent, one in self.agents.items() if one.stopped is not None}
         return {
             "interval": interval.number,
             "steps": interval.steps,
+            **({"stopped": stopped} if stopped else {}),
             "agents": {
                 agent: {"return": one.mean_return, "episodes": one.episodes, **_finite(one.metrics)}
                 for agent, one in self.agents.items()
@@ -100,7 +105,8 @@ class TrainingProgress:
         """Become what `state` has returned."""
         self.steps, self.intervals, self._before = state["steps"], state["intervals"], state["seconds"]
         for name, one in state["agents"].items():
-            self.agents[name] = AgentProgress(one["episodes"], deque(one["recent"], RECENT), dict(one["metrics"]))
+            recent, metrics = deque(one["recent"], RECENT), dict(one["metrics"])
+            self.agents[name] = AgentProgress(one["episodes"], recent, metrics, one.get("stopped"))
         self.evaluations[:] = state["evaluations"]
 
     @contextmanager

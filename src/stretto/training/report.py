@@ -15,19 +15,29 @@ from stretto.training.settings import Config
 
 @dataclass(frozen=True)
 class AgentResult:
-    """What came of an agent: its mean return at the end, its updates, and a sha256 of its weights."""
+    """What came of an agent: its mean return at the end, its updates, and a sha256 of its weights.
+
+    `stopped` says in which update and why it learned no more; `None`: it learned to the end.
+    """
 
     mean_return: float | None
     updates: int
     weights: str
+    stopped: str | None = None
+
+    def summary(self) -> dict[str, Any]:
+        """Return what `summary.json` holds of it."""
+        stopped = {} if self.stopped is None else {"stopped": self.stopped}
+        return {"return": self.mean_return, "updates": self.updates, "weights": self.weights, **stopped}
 
 
 @dataclass(frozen=True)
 class TrainingReport:
     """A run that is over.
 
-    `policy` is what agents have learned: `evaluate` and `collect` take it. `history` has a record for each interval, as
-    `metrics.jsonl` has; `evaluations` are those on held-out episodes, the last one at the end.
+    `policy` is what agents have learned: `evaluate` and `collect` take it. `history` has the records of intervals that
+    `metrics.jsonl` has: all, or about 256 that are evenly spread. `evaluations` are those on held-out episodes, the last one
+    at the end.
     """
 
     mission: str
@@ -46,7 +56,8 @@ class TrainingReport:
             last = self.evaluations[-1]
             lines.append(f"mean return of {last['episodes']} held-out episodes: {short_number(last['return'])}")
         for agent, one in self.agents.items():
-            lines.append(f"{agent}: return {short_number(one.mean_return)}, {counted(one.updates, 'update')}")
+            stopped = "" if one.stopped is None else f", stopped in {one.stopped}"
+            lines.append(f"{agent}: return {short_number(one.mean_return)}, {counted(one.updates, 'update')}{stopped}")
         return "\n".join(lines)
 
     def summary(self) -> dict[str, Any]:
@@ -56,10 +67,7 @@ class TrainingReport:
             "learner": self.config.learner,
             "seed": self.seed,
             "steps": self.steps,
-            "agents": {
-                agent: {"return": one.mean_return, "updates": one.updates, "weights": one.weights}
-                for agent, one in self.agents.items()
-            },
+            "agents": {agent: one.summary() for agent, one in self.agents.items()},
             **({"evaluation": dict(self.evaluations[-1])} if self.evaluations else {}),
             "timing": dict(self.history[-1]["timing"]) if self.history else {},
         }

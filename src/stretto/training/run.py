@@ -24,12 +24,13 @@ from stretto.errors import BlocksMatter, UsageError, user_stacklevel
 from stretto.policies.networks.check import stacks_exactly
 from stretto.policies.networks.network import Network
 from stretto.training.blocks import learner_blocks
-from stretto.training.choices import choices_of
+from stretto.training.choices import choices_of, world_options
 from stretto.training.learners.base import Learner, LearnerBlock
 from stretto.training.learners.known import learner_named
 from stretto.training.loop import Interval, SyncLoop
 from stretto.training.sets import LearnerSet
 from stretto.training.settings import Config
+from stretto.training.turns import LearningTurns, priority_named
 from stretto.workers.backends import PROCESS, SERIAL, THREAD
 
 _SETS = {"auto": SERIAL, "stacked": SERIAL, "sequential": SERIAL, "threads": THREAD, "processes": PROCESS}
@@ -41,18 +42,20 @@ def build_learner(learner: str, settings: Any, blocks: list[LearnerBlock], numbe
     return built
 
 
-def _checked_device(config: Config) -> str:
-    """Return where networks compute; what cannot be is refused before a world is made to wait for it."""
-    if config.device != "cpu" and config.learner == "dqn":
-        raise UsageError(f"device must be cpu with dqn, got {config.device}; leave it out, or use ppo")
-    try:
-        torch.zeros(1, device=config.device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise UsageError(
-            f"device must be one that torch can compute on here, got {config.device} ({reason}); use cpu"
-        ) from None
-    return config.device
+def _checked_devices(config: Config) -> list[str]:
+    """Return where the networks of blocks compute; what cannot be is refused before a world is made to wait for it."""
+    devices = [one.strip() for one in config.device.split(",")]
+    for device in devices:
+        if device.partition(":")[0] != "cpu" and config.learner == "dqn":
+            raise UsageError(f"device must be cpu with dqn, got {config.device}; leave it out, or use ppo")
+        try:
+            torch.zeros(1, device=device)
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            reason = str(error).splitlines()[0]
+            raise UsageError(
+                f"device must be one that torch can compute on here, got {device} ({reason}); use cpu"
+            ) from None
+    return devices
 
 
 def _stacks_exactly(blocks: list[LearnerBlock], build: Callable[[int], Learner], settings: Any) -> bool:
@@ -101,19 +104,16 @@ class Run:
         choices = choices_of(config)
         rows = config.settings.rows * config.parallel.train_interval
         settings = replace(config.settings, rows=rows)
-        if choices.serial:
-            options = {**options, "backend": "serial"}
-        elif choices.workers is not None:
-            options = {"workers": choices.workers, **options}
+        options = world_options(choices, options)
         self._stack = ExitStack()
         with ExitStack() as stack:
             stack.enter_context(NativeThreads(config.native_threads).capped())
             envs = make_vec(make, config.num_envs, copy=False, budget=budget, turns=choices.turns, **options)
             stack.callback(envs.close)
             worlds = BlockWorlds(envs)
-            device = _checked_device(config)
-            planned = learner_blocks(worlds.kinds, seed, worlds.count, config.block, device)
-            alone = learner_blocks(worlds.kinds, seed, worlds.count, 1, device)
+            devices = _checked_devices(config)
+            planned = learner_blocks(worlds.kinds, seed, worlds.count, config.block, devices)
+            alone = learner_blocks(worlds.kinds, seed, worlds.count, 1, devices)
             exact = _stacks_exactly(planned, partial(build_learner, config.learner, settings, planned), settings)
             blocks = alone if exact and choices.learner_set == "sequential" else planned
             build = partial(build_learner, config.learner, settings, blocks)
@@ -124,10 +124,15 @@ class Run:
                 _SETS[choices.learner_set],
                 workers,
                 native_threads=config.native_threads,
-                turns=config.learners_an_interval,
+                turns=partial(
+                    LearningTurns, most=config.learners_an_interval, priority=priority_named(config.priority)
+                ),
             )
             stack.callback(self.learners.close)
-            self.loop = SyncLoop(worlds, self.learners, trials, rows, config.steps, resumable=resumable)
+            act_rows = None if config.act_rows == "auto" else config.act_rows
+            self.loop = SyncLoop(
+                worlds, self.learners, trials, rows, config.steps, act_rows=act_rows, resumable=resumable
+            )
             stack.callback(self.loop.close)
             self._stack = stack.pop_all()
 

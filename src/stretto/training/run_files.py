@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
 from stretto.checkpoint import atomic_write, atomic_write_all
-from stretto.errors import CheckpointSkipped, user_stacklevel
+from stretto.errors import CheckpointSkipped, LearnerStopped, user_stacklevel
 from stretto.run_checkpoints import all_checkpoints
 from stretto.run_folder import RunFolder, RunKind
 from stretto.safetensors import safetensors
-from stretto.training.learners.failures import LearnerFailed
+from stretto.training.learners.failures import LearnerFailure
 from stretto.training.log import LOGGER, LogFile
 from stretto.training.page import SeedHistory, render_page
 from stretto.training.report import TrainingReport
@@ -37,7 +38,7 @@ class TrainingFolder:
         self._run = run
         self._metrics: IO[bytes] | None = None
         self._unwritten: list[bytes] = []
-        self._earlier: list[Mapping[str, Any]] = []
+        self._earlier: tuple[Path, int] | None = None
         self._tracking = TrackingSettings()
         self._trackers: list[Tracker] = []
         self._log: LogFile | None = None
@@ -56,9 +57,9 @@ class TrainingFolder:
         """Return the folder of a run; `out` is where it lies, if it is kept at all. `going_on` is as in the constructor."""
         return cls(None if out is None else RunFolder(out, plan, TRAINING), **going_on)
 
-    def go_on(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Let these be the figures of the intervals before the first that is added."""
-        self._earlier = list(rows)
+    def go_on(self, folder: Path, intervals: int) -> None:
+        """Let the figures of so many intervals of the run in a folder stand before the first that is added."""
+        self._earlier = folder, intervals
 
     def track(self, tracking: TrackingSettings) -> None:
         """Let others be told of the figures, too, from the first interval on."""
@@ -76,7 +77,7 @@ class TrainingFolder:
         if self._metrics is None:
             self._run.begin()
             path = self._run.path / METRICS
-            atomic_write(path, b"".join(map(_line, self._earlier)))
+            atomic_write(path, () if self._earlier is None else map(_line, read_rows(*self._earlier)))
             self._metrics = path.open("ab", buffering=0)
             self._log = LogFile(self._run.path)
             LOGGER.info("%s: intervals up to %d are complete", self._run.plan.get("world"), row["interval"])
@@ -97,12 +98,31 @@ class TrainingFolder:
         else:
             self._unwritten.clear()
 
+    def tell_of(self, failure: LearnerFailure) -> None:
+        """Say that an agent learns no more, and keep what it could not learn from."""
+        said = f"{failure.agent} learns no more: in update {failure.update}, {failure.reason}; the others go on"
+        said += self._keep_batch(failure)
+        LOGGER.error("%s", said, extra={"agent": failure.agent})
+        warnings.warn(said, LearnerStopped, stacklevel=user_stacklevel())
+
+    def _keep_batch(self, failure: LearnerFailure) -> str:
+        """Write what an agent could not learn from; say where that is."""
+        if self._run is None:
+            return ""
+        name = re.sub(r"[^\w.-]", "_", failure.agent)
+        path = self._run.path / f"failed_{name}_{failure.update}.safetensors"
+        try:
+            atomic_write(path, safetensors(failure.batch))
+        except OSError as error:
+            return f" (its batch could not be written into {self._run.path}: {error.strerror or error})"
+        return f" (its batch is in {path})"
+
     def finish(self, report: TrainingReport) -> None:
         """Write the summary and the page of a run that has come to its end."""
         if self._run is None:
             return
         summary = report.summary()
-        history = SeedHistory(report.seed, report.history, summary)
+        history = SeedHistory(report.seed, report.history, summary, report.evaluations)
         try:
             write_results(self._run.path, summary, self._run.plan, [history])
         except OSError as error:
@@ -114,9 +134,6 @@ class TrainingFolder:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, LearnerFailed):
-            LOGGER.error("%s", error, extra={"agent": error.agent})
-            self._keep_batch(error)
         for tracker in self._trackers:
             tracker.close()
         if self._metrics is not None:
@@ -127,14 +144,6 @@ class TrainingFolder:
         if self._run is not None:
             self._run.close()
 
-    def _keep_batch(self, error: LearnerFailed) -> None:
-        """Write what a learner could not learn from."""
-        if self._run is None or not self._run.path.exists():
-            return
-        path = self._run.path / f"failed_{error.agent}_{error.update}.safetensors"
-        atomic_write(path, safetensors(error.batch))
-        error.add_note(f"the batch is in {path}")
-
 
 def write_results(
     folder: Path, summary: Mapping[str, Any], plan: Mapping[str, Any], runs: Sequence[SeedHistory]
@@ -144,16 +153,14 @@ def write_results(
     atomic_write_all({folder / name: words for name, words in texts.items()})
 
 
-def read_rows(folder: Path, intervals: int | None = None) -> list[dict[str, Any]]:
-    """Return the figures of the first intervals of a run, or of all. What was never written, or broken off, is left out."""
-    rows = []
+def read_rows(folder: Path, intervals: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yield the figures of the first intervals of a run, or of all. What was never written, or broken off, is left out."""
     with suppress(OSError, ValueError), (folder / METRICS).open("rb") as lines:
         for line in lines:
             row = json.loads(line)
             if intervals is not None and row["interval"] > intervals:
                 break
-            rows.append(row)
-    return rows
+            yield row
 
 
 def _line(row: Mapping[str, Any]) -> bytes:

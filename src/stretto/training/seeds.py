@@ -13,6 +13,7 @@ from stretto.errors import Place, UsageError, WorkerDied
 from stretto.evaluation.playing.task_queue import TaskQueue
 from stretto.evaluation.statistics.averages import mean
 from stretto.run_folder import PLAN
+from stretto.training.history import History
 from stretto.training.page import SeedHistory
 from stretto.training.run_files import read_rows, seed_folder, write_results
 from stretto.training.train import train
@@ -149,7 +150,7 @@ def _done(trainer: SeedTrainer, tasks: Sequence[_Seed], workers: int) -> dict[in
 
 def _finish(folder: Path, summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Write and return what came of all seeds."""
-    runs = [SeedHistory(one["seed"], read_rows(seed_folder(folder, one["seed"])), one) for one in summaries]
+    runs = [_history(folder, one) for one in summaries]
     plan = json.loads((seed_folder(folder, runs[0].seed) / PLAN).read_bytes())
     summary = {
         **{name: summaries[0][name] for name in ("mission", "learner")},
@@ -159,6 +160,12 @@ def _finish(folder: Path, summaries: Sequence[Mapping[str, Any]]) -> dict[str, A
     }
     write_results(folder, summary, plan, runs)
     return summary
+
+
+def _history(folder: Path, summary: Mapping[str, Any]) -> SeedHistory:
+    """Return what is known of the run of a seed."""
+    history = History(read_rows(seed_folder(folder, summary["seed"])))
+    return SeedHistory(summary["seed"], history.rows, summary, history.evaluations)
 
 
 def _result(summary: Mapping[str, Any]) -> float | None:

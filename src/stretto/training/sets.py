@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from stretto.storage.of_layout import AnyBuffer, AnyLayout, AnyRange, buffer_of,
 from stretto.storage.segments import SegmentBuffer
 from stretto.training.allocator import keep_freed_memory
 from stretto.training.learners.base import Learner, Metrics
+from stretto.training.learners.failures import LearnerFailure
 from stretto.training.log import LOGGER
 from stretto.training.turns import LearningTurns
 from stretto.workers.base import Backend, Port, Worker
@@ -28,6 +29,10 @@ __calls_user_code__ = True
 
 MOST_RESTARTS = 3
 """How often an interval is learned again whose worker died or hung."""
+
+
+LONGEST_UPDATE_SECONDS = 1.0
+"""How long a thread may still compute that is to end: it notices between two operations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,7 @@ class _Learned:
     """What an interval gave; the learner's `state` after it where that has to cross processes."""
 
     metrics: list[Metrics]
+    failures: list[LearnerFailure]
     state: Mapping[str, Any] | None
 
 
@@ -72,11 +78,12 @@ class _LearnerService:
         learner = self._learners[number]
         if message.state is not None:
             learner.load_state(message.state)
-        with snapshot_of(self._memories[number], message.taken) as seen:
+        # Learners look for what is not finite themselves, and numpy need not tell of it.
+        with snapshot_of(self._memories[number], message.taken) as seen, np.errstate(over="ignore", invalid="ignore"):
             metrics = list(learner.learn(seen, message.progress, message.learning))
         for agent, figures in zip(learner.policy.world.agents, metrics, strict=True):
             LOGGER.debug("learned: %s", figures, extra={"agent": agent})
-        return _Learned(metrics, learner.state() if self._port.pickles else None)
+        return _Learned(metrics, list(learner.failures), learner.state() if self._port.pickles else None)
 
     def signal(self, code: int) -> object:
         raise AssertionError(f"no such signal: {code}")
@@ -89,8 +96,8 @@ class LearnerSet:
     """All learners of a run, their buffers, and the workers that compute them.
 
     The caller's learners act, and always have the state after the last interval: a worker that died begins its interval
-    again from there. At most `turns` agents learn in an interval. `build` makes a learner, given its number, as it was
-    made for the caller.
+    again from there. `build` makes a learner, given its number, as it was made for the caller. `turns` says who learns in
+    an interval, once it is given all agents.
     """
 
     def __init__(
@@ -102,7 +109,7 @@ class LearnerSet:
         *,
         native_threads: int = 1,
         limit_seconds: float | None = None,
-        turns: int | None = None,
+        turns: Callable[[Sequence[AgentId]], LearningTurns] = LearningTurns,
     ) -> None:
         self.learners = [build(number) for number in range(count)]
         self._limit = limit_seconds
@@ -119,7 +126,8 @@ class LearnerSet:
             self._supervisor.add_seat(partial(_LearnerService, make, places))
         self._holders: list[Worker | None] = [None] * count  # the workers that have the learners' states
         self._taken: dict[int, AnyRange] = {}
-        self.turns = LearningTurns([agent for agents in self.agents for agent in agents], turns)
+        self.failures: list[LearnerFailure] = []
+        self.turns = turns([agent for agents in self.agents for agent in agents])
 
     @property
     def agents(self) -> list[tuple[AgentId, ...]]:
@@ -127,7 +135,11 @@ class LearnerSet:
         return [learner.policy.world.agents for learner in self.learners]
 
     def learn(self, progress: float) -> dict[AgentId, Metrics]:
-        """Let learners learn from what is in their buffers; return figures for each agent."""
+        """Let learners learn from what is in their buffers; return figures for each agent.
+
+        `failures` says who could not: such an agent acts on, and does not learn again.
+        """
+        self.failures = []
         turn = self.turns.next()
         asked = {number: self._ask(number, progress, turn) for number in range(len(self.learners))}
         lost = dict.fromkeys(asked, 0)
@@ -151,6 +163,11 @@ class LearnerSet:
                 if learned.state is not None:
                     self.learners[number].load_state(learned.state)
                 found.update(zip(self.agents[number], learned.metrics, strict=True))
+                self.failures += learned.failures
+        for stopped in self.turns.stopped:
+            found[stopped] = {"updates": found[stopped]["updates"]}
+        for failure in self.failures:
+            self.turns.stop(failure.agent)
         return {agent: found[agent] for agents in self.agents for agent in agents}
 
     def _ask(self, number: int, progress: float, turn: frozenset[AgentId]) -> Request:
@@ -172,6 +189,7 @@ class LearnerSet:
         return {
             "agents": [list(agents) for agents in self.agents],
             "turns": self.turns.state(),
+            "stopped": sorted(self.turns.stopped),
             "learners": [dict(learner.state()) for learner in self.learners],
             "buffers": [None if isinstance(one, SegmentBuffer) else one for one in self.buffers],
         }
@@ -184,6 +202,8 @@ class LearnerSet:
                 f"the same settings"
             )
         self.turns.load_state(state["turns"])
+        for agent in state.get("stopped", ()):
+            self.turns.stop(agent)
         for learner, mine in zip(self.learners, state["learners"], strict=True):
             learner.load_state(mine)
         for buffer, saved in zip(self.buffers, state["buffers"], strict=True):
@@ -197,5 +217,13 @@ class LearnerSet:
         return self._supervisor.pids
 
     def close(self) -> None:
-        """End the workers; may be called twice."""
+        """End the workers; may be called twice. Whoever still learns is ended at once: nobody will see what it learns."""
+        busy = [seat for seat in self._supervisor.seats if seat.requests and not seat.inline]
+        workers = [seat.worker for seat in busy if seat.worker is not None]
+        for seat in busy:
+            self._supervisor.discard(seat)
+            seat.requests.clear()
+        for worker in workers:
+            # torch aborts a process that ends while a thread computes.
+            worker.wait_gone(LONGEST_UPDATE_SECONDS)
         self._supervisor.close()

@@ -65,9 +65,11 @@ class Config:
     """All that a run depends on beside its world and its seed, and how it is computed.
 
     `learner` is a name, or `file.py:NAME` or `module:NAME` for a learner of one's own, whose settings are under `own`.
-    At most `learners_an_interval` agents learn in an interval, those first that have waited longest; `null`: all of them.
-    `block` is how many agents are computed together, and `native_threads` how many threads a computation has. `device` is
-    where networks compute, by torch's name for it.
+    At most `learners_an_interval` agents learn in an interval; `null`: all of them. `priority` says who comes first:
+    `staleness`, those who have waited longest, or where a function is that is given an agent and how many intervals it has
+    waited, and returns a number. `block` is how many agents are computed together, `act_rows` how many rows a call has in
+    which they act (`auto`: one for each environment), and `native_threads` how many threads a computation has. `device` is
+    where networks compute, by torch's name for it; of several, with commas between them, each block has the next one.
     """
 
     learner: str = "ppo"
@@ -85,7 +87,9 @@ class Config:
     learner_set: Literal["auto", "sequential", "stacked", "threads", "processes"] | None = None
     loop: Literal["sync", "pipelined"] | None = None
     learners_an_interval: Whole | None = None
+    priority: str = "staleness"
     block: Whole = 8
+    act_rows: Whole | Literal["auto"] = "auto"
     native_threads: Whole = 1
     device: str = "cpu"
 

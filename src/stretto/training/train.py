@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from stretto.missions.mission import Mission
 from stretto.run_folder import TIMING, invoked_now
 from stretto.run_trace import trace_path, traced
 from stretto.training.checkpoints import Checkpoints, begin_from, go_on, saved_run
-from stretto.training.choices import choices_of
+from stretto.training.choices import choices_of, settled_turns
 from stretto.training.config import config_of, plain, read_config
 from stretto.training.held_out import HeldOut, learned_policy
+from stretto.training.history import History
 from stretto.training.interrupts import interrupts_deferred
 from stretto.training.learners.own_settings import learner_text
 from stretto.training.log import LOGGER
@@ -97,7 +98,7 @@ def train(  # noqa: PLR0913  every choice has a name and a default here
         layers.append({"evaluation": {"every": eval_every}})
     mission = mission_of(world, make_options)
     options = {name: value for name, value in make_options.items() if name not in OF_WORLD}
-    settled = config_of(mission.name, *layers)
+    settled = settled_turns(config_of(mission.name, *layers), mission)
     task = _Task(mission, settled, seed, tasks, episodes_per_task, max_steps, options)
     path = trace_path(trace, out)
     beginning = _Beginning.of(out, resume, init_from)
@@ -135,15 +136,16 @@ class _Beginning:
         """Whether there is nothing that it begins with."""
         return self.earlier is None and self.weights is None
 
-    def apply(self, run: Run, progress: TrainingProgress) -> list[dict[str, Any]]:
-        """Bring a run to where it begins; return the figures of the intervals before."""
+    def apply(self, run: Run, progress: TrainingProgress, folder: TrainingFolder) -> History:
+        """Bring a run and its folder to where it begins; return the figures of the intervals before."""
         if self.weights is not None:
             begin_from(run, self.weights)
         state = None if self.earlier is None else saved_run(self.earlier)
         if state is None or self.earlier is None:
-            return []
+            return History()
         go_on(run, progress, state)
-        return read_rows(self.earlier, progress.intervals)
+        folder.go_on(self.earlier, progress.intervals)
+        return History(read_rows(self.earlier, progress.intervals))
 
 
 @dataclass(frozen=True)
@@ -215,15 +217,13 @@ def _trained(
     progress: TrainingProgress,
     beginning: _Beginning,
 ) -> TrainingReport:
-    held_out, total = task.held_out(), task.config.steps
-    interrupted = False
+    held_out, interrupted = task.held_out(), False
     with task.run(budget, resumable=folder.path is not None) as run:
-        history = beginning.apply(run, progress)
-        folder.go_on(history)
+        history = beginning.apply(run, progress, folder)
         checkpoints = Checkpoints(folder.path, task.config.checkpoint, run, progress)
         if not beginning.is_new:
             checkpoints.begin(earlier=beginning.earlier == folder.path)
-        progress.begin(total)
+        progress.begin(task.config.steps)
         try:
             with interrupts_deferred() as pressed:
                 for interval in run:
@@ -231,28 +231,40 @@ def _trained(
                     row = progress.add(interval)
                     if own := on_interval(interval):
                         row["custom"] = dict(own)
-                    if held_out.due(before, interval.steps, total):
-                        with progress.evaluating():
-                            row["evaluation"] = held_out.play(interval.steps, run.policies)
-                        progress.evaluations.append(row["evaluation"])
-                        LOGGER.info("held-out episodes after %d steps: %s", interval.steps, row["evaluation"]["return"])
-                    history.append(row)
+                    if held_out.due(before, interval.steps, over=run.loop.over):
+                        row["evaluation"] = _evaluated(held_out, run, progress)
+                    history.add(row)
                     folder.add(row)
-                    interrupted = pressed()
-                    checkpoints.save(now=interrupted or interval.steps >= total)
-                    if interrupted:
+                    for failure in interval.failures:
+                        folder.tell_of(failure)
+                    if interrupted := pressed():
                         break
+                    checkpoints.save(now=run.loop.over)
+                    ahead = 2 * (interval.steps - before)  # the next interval may have some more steps than this one
+                    checkpoints.keep(evaluates=held_out.due(interval.steps, interval.steps + ahead, over=False))
+            if interrupted:  # in time: nothing cuts this short any more
+                checkpoints.save(now=True)
         except KeyboardInterrupt:
             interrupted = True
-        report = _report(task, run, progress, history, folder.path)
+            checkpoints.save_kept()
+        report = _report(task, run, progress, history.rows, folder.path)
     if interrupted:
         raise TrainingInterrupted(report)
     folder.finish(report)
     return report
 
 
+def _evaluated(held_out: HeldOut, run: Run, progress: TrainingProgress) -> dict[str, Any]:
+    """Evaluate agents as they are, and take note of it."""
+    with progress.evaluating():
+        found = held_out.play(progress.steps, run.policies)
+    progress.evaluations.append(found)
+    LOGGER.info("held-out episodes after %d steps: %s", progress.steps, found["return"])
+    return found
+
+
 def _report(
-    task: _Task, run: Run, progress: TrainingProgress, history: list[dict[str, Any]], folder: Path | None
+    task: _Task, run: Run, progress: TrainingProgress, history: Sequence[Mapping[str, Any]], folder: Path | None
 ) -> TrainingReport:
     weights = run.weights()
     return TrainingReport(
@@ -260,7 +272,10 @@ def _report(
         task.seed,
         task.config,
         progress.steps,
-        {agent: AgentResult(one.mean_return, one.updates, weights[agent]) for agent, one in progress.agents.items()},
+        {
+            agent: AgentResult(one.mean_return, one.updates, weights[agent], one.stopped)
+            for agent, one in progress.agents.items()
+        },
         learned_policy(run.policies),
         history,
         list(progress.evaluations),

@@ -315,6 +315,9 @@ class Worker:
     def kill(self) -> None:
         """End it at once, with everything it started; return when it is gone."""
 
+    def wait_gone(self, timeout: float) -> None:
+        """Wait until one that was killed is gone where `kill` does not, for at most so many seconds."""
+
     def close(self, timeout: float) -> None:
         """End it in order, and at once if that takes longer than `timeout` seconds."""
 

@@ -74,6 +74,9 @@ class ThreadWorker(Worker):
             self._native.let_go()  # one that never comes back must not keep the caller's pools small
             self.bell.close_writer()  # one that has nothing to do ends
 
+    def wait_gone(self, timeout: float) -> None:
+        self._thread.join(timeout)
+
     def close(self, timeout: float) -> None:
         if self.bell.fd < 0 or self._left:
             return

@@ -93,10 +93,6 @@ class Parameters:
         """Become what `state` has returned."""
         self.flat.copy_(torch.from_numpy(np.asarray(state["weights"])))
 
-    def by_agent(self, flat: Tensor) -> Tensor:
-        """Return an array like `flat` with a row for each agent."""
-        return flat.view(self.agents, -1)
-
 
 def _size(shapes: Shapes) -> int:
     return sum(map(math.prod, shapes.values()))

@@ -15,6 +15,7 @@ from stretto.storage.block import Block
 
 if TYPE_CHECKING:
     from stretto.storage.of_layout import AnyLayout
+    from stretto.training.learners.failures import LearnerFailure
 
 Metrics = dict[str, float]
 
@@ -64,6 +65,10 @@ class Learner(Protocol):
 
     policy: BlockPolicy
     layout: AnyLayout
+
+    @property
+    def failures(self) -> Sequence[LearnerFailure]:
+        """Which agents could not go on in the last interval, and why: they are as they were before it."""
 
     def learn(self, seen: Any, progress: float, learning: Array | None = None) -> Sequence[Metrics]:
         """Learn from a snapshot of the buffer; return figures for each agent.

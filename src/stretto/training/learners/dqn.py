@@ -15,14 +15,14 @@ from stretto.training.learners.base import LearnerBlock, Metrics, Remembers
 from stretto.training.learners.dqn_chunks import Chunks
 from stretto.training.learners.dqn_settings import DqnSettings
 from stretto.training.learners.dqn_transitions import Transitions
-from stretto.training.learners.failures import check_finite
 from stretto.training.learners.judged import Judged
+from stretto.training.learners.stacked import StackedLearner
 from stretto.training.learners.targets import TargetNetwork
 from stretto.training.losses import value_loss
 from stretto.training.optimizer import Adam
 
 
-class Dqn:
+class Dqn(StackedLearner):
     """Learns the values of actions for each agent, from its own transitions, or from chunks if networks remember."""
 
     def __init__(self, block: LearnerBlock, settings: DqnSettings) -> None:
@@ -34,16 +34,16 @@ class Dqn:
         )
         self._target = TargetNetwork(self._values, target, settings.target_interval, settings.target_average)
         self._optimizer = Adam(self._values.network.parameters, most_gradient=settings.most_gradient)
-        self._streams = [tree.child("replay").generator() for tree in block.trees]
         self._learned = np.zeros(len(block.agents), np.int64)  # the decisions of each agent when it learned last
         self.policy: ValuePolicy = ValuePolicy(block.world, self._values, settings.epsilon.at(0.0))
+        super().__init__(block, self.policy, "replay")
         source = Transitions if settings.network.memory is None else Chunks
         self._experience: Transitions | Chunks = source(block, settings, self._values, self._target)
         self.layout = self._experience.layout
-        self.updates = 0
 
     def learn(self, seen: Any, progress: float, learning: Array | None = None) -> list[Metrics]:
         """Learn from all that the buffer holds."""
+        self._check.begin()
         self.policy.epsilon = self._settings.epsilon.at(progress)
         decided, there = self._experience.follow(seen)
         # Who has not acted since it learned last, or has seen too little, does not learn.
@@ -65,17 +65,18 @@ class Dqn:
         taken, weights = judged.taken, judged.weights
         losses, errors, slopes = value_loss(taken, judged.targets, judged.shares, self._settings.huber)
         self._values.network.parameters.differentiate([taken], [slopes * weights[..., None, None]])
-        norms = self._optimizer.norms()
-        check_finite(self._block.agents, norms, moving, self.updates + 1, judged.batch)
-        counted = weights > 0
+        norms, counted = self._optimizer.norms(), weights > 0
+        losses = torch.where(counted, losses * weights, 0.0).sum(1)
+        # A gradient may be finite where the loss is not: Huber's is at most 1.
+        finite = norms.isfinite() & losses.isfinite()
+        moving &= self._check.passed(finite, moving, self._optimizer.steps, judged.batch)
         learning = moving & counted.any(1).numpy()
         self._optimizer.step(torch.full((len(moving),), rate, dtype=torch.float64), norms, learning)
         self._target.follow(learning)
         self._experience.learned(judged, errors, moving)
-        self.updates += 1
         shares = counted / counted.sum(1, keepdim=True).clamp(min=1)
         means = taken.detach().mean((2, 3))
-        return torch.stack([(losses * weights).sum(1), (means * shares).sum(1), (errors * shares).sum(1), norms])
+        return torch.stack([losses, (means * shares).sum(1), (errors * shares).sum(1), norms])
 
     def _metrics(self, figures: list[Tensor], there: Array, moving: Array) -> list[Metrics]:
         names = "loss", "value", "error", "gradient"
@@ -90,11 +91,6 @@ class Dqn:
                 found[agent] |= dict(zip(names, means[agent].tolist(), strict=True))
         return found
 
-    def weights(self) -> list[list[Array]]:
-        """Return the weights of each agent."""
-        parameters = self._values.network.parameters
-        return [[mine.numpy()] for mine in parameters.by_agent(parameters.flat)]
-
     def load_policy(self, state: Mapping[str, Array]) -> None:
         """Begin with the weights of a policy that was learned before."""
         self.policy.load_state(state)
@@ -102,19 +98,13 @@ class Dqn:
 
     def state(self) -> dict[str, Any]:
         """Return all that it needs to go on as if nothing had happened."""
-        parts = {name: dict(part.state()) for name, part in self._parts().items()}
-        streams = [stream.bit_generator.state for stream in self._streams]
-        own = {"learned": self._learned, "epsilon": self.policy.epsilon, "updates": self.updates}
-        return {**parts, **own, "streams": streams}
+        return {**super().state(), "learned": self._learned, "epsilon": self.policy.epsilon}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Become what `state` has returned."""
-        for name, part in self._parts().items():
-            part.load_state(state[name])
-        for stream, mine in zip(self._streams, state["streams"], strict=True):
-            stream.bit_generator.state = mine
+        super().load_state(state)
         self._learned[:] = state["learned"]
-        self.policy.epsilon, self.updates = float(state["epsilon"]), int(state["updates"])
+        self.policy.epsilon = float(state["epsilon"])
 
     def _parts(self) -> dict[str, Remembers]:
         """Return all that remembers something, by name."""

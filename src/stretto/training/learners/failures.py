@@ -1,50 +1,82 @@
-"""LearnerFailed: what is raised when a learner cannot go on, with the batch that it could not learn from."""
+"""What becomes of an agent whose loss is not finite: it stops learning, and what it could not learn from is kept."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Protocol
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from stretto.core import AgentId
-from stretto.errors import StrettoError
+from stretto.core import AgentId, WorldSpec
 from stretto.spaces import Array
 
+NOT_FINITE = "its loss is not finite"
 
-class LearnerFailed(StrettoError):
-    """A learner cannot go on, for example because its loss is not finite. `agent` and `update` say whose and when.
 
-    `batch` is what it tried to learn from, as arrays by name.
+@dataclass(frozen=True)
+class LearnerFailure:
+    """Why an agent learns no more, and in which of its updates; `batch` is what it tried to learn from, by name."""
+
+    agent: AgentId
+    update: int
+    reason: str
+    batch: Mapping[str, Array]
+
+
+class LearnedPolicy(Protocol):
+    """A policy for a block of agents that is all in arrays, with a row for each agent."""
+
+    world: WorldSpec
+
+    def state(self) -> Mapping[str, Array]: ...
+
+    def load_state(self, state: Mapping[str, Array]) -> None: ...
+
+
+class FiniteCheck:
+    """Stops agents of a block whose loss is not finite; the others learn on as if nothing had happened.
+
+    Who is stopped acts on by what it was when the interval began: what it has learned since may be what went wrong.
+    `failures` and `stopped` are about the last interval.
     """
 
-    def __init__(self, agent: AgentId, update: int, reason: str, batch: Mapping[str, Array]) -> None:
-        super().__init__(agent, update, reason, batch)
-        self.agent, self.update, self.reason, self.batch = agent, update, reason, batch
+    def __init__(self, policy: LearnedPolicy) -> None:
+        self._policy, self._agents = policy, policy.world.agents
+        self.begin()
 
-    def __str__(self) -> str:
-        return f"the learner of {self.agent} failed in update {self.update}: {self.reason}"
+    def begin(self) -> None:
+        """Take note of what agents act by, before an interval changes it."""
+        self.failures: list[LearnerFailure] = []
+        self.stopped = np.zeros(len(self._agents), np.bool_)
+        self._before = {name: np.array(array) for name, array in self._policy.state().items()}
+
+    def passed(self, finite: Tensor, learning: Array, updates: Tensor, batch: Any) -> Array:
+        """Return which of those that are `learning` can, given whose losses are finite, and how many updates each had."""
+        failing = learning & ~finite.cpu().numpy()
+        if failing.any():
+            for agent in np.flatnonzero(failing).tolist():
+                tried = {name: np.array(array[agent]) for name, array in arrays_of(batch)}
+                self.failures.append(LearnerFailure(self._agents[agent], int(updates[agent]) + 1, NOT_FINITE, tried))
+            now = {name: np.array(array) for name, array in self._policy.state().items()}
+            for name, before in self._before.items():
+                now[name][failing] = before[failing]
+            self._policy.load_state(now)
+            self.stopped |= failing
+        able: Array = learning & ~failing
+        return able
 
 
-def check_finite(agents: tuple[AgentId, ...], norms: Tensor, learning: Array, update: int, batch: Any) -> None:
-    """Raise `LearnerFailed` if the gradient of an agent that is `learning` is not finite."""
-    for agent in np.flatnonzero(~torch.isfinite(norms).numpy() & learning).tolist():
-        tried = {name: np.array(array[agent]) for name, array in _arrays(batch, "")}
-        raise LearnerFailed(agents[agent], update, "its loss is not finite", tried)
-
-
-def _arrays(value: Any, name: str) -> Iterator[tuple[str, Array]]:
-    """Yield the arrays in a batch, each with its name; all have a leading axis of agents."""
+def arrays_of(value: Any, name: str = "") -> Iterator[tuple[str, Array]]:
+    """Yield the arrays in a batch, each with its name."""
     if isinstance(value, Tensor):
-        yield name, value.detach().numpy()
+        yield name, value.detach().cpu().numpy()
     elif isinstance(value, np.ndarray):
         yield name, value
     elif isinstance(value, Mapping):
         for key, part in value.items():
-            yield from _arrays(part, f"{name}.{key}".lstrip("."))
+            yield from arrays_of(part, f"{name}.{key}".lstrip("."))
     elif is_dataclass(value):
         for one in fields(value):
-            yield from _arrays(getattr(value, one.name), f"{name}.{one.name}".lstrip("."))
+            yield from arrays_of(getattr(value, one.name), f"{name}.{one.name}".lstrip("."))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from stretto.spaces import Array, map_space
 from stretto.storage import SegmentLayout
 from stretto.storage.segments import SegmentSnapshot
 from stretto.training.learners.base import LearnerBlock, Metrics
+from stretto.training.learners.failures import NOT_FINITE, LearnerFailure, arrays_of
 from stretto.training.learners.own_settings import OwnSettings
 
 
@@ -49,7 +51,7 @@ class AgentLearner(Protocol):
         """Return an action for each row of a batch; `numbers` has as many for each as `draws` says, or one."""
 
     def learn(self, seen: AgentExperience) -> Mapping[str, float]:
-        """Learn from a segment; return figures."""
+        """Learn from a segment; return figures. One called `loss` that is not finite stops this agent."""
 
     def state_dict(self) -> Mapping[str, Any]: ...
 
@@ -60,6 +62,8 @@ class OwnLearners:
     """A learner of the user's for each agent of a block."""
 
     def __init__(self, make: Callable[..., AgentLearner], block: LearnerBlock, settings: OwnSettings) -> None:
+        self._agents = block.agents
+        self.failures: list[LearnerFailure] = []
         spaces_of_agent = block.observation_space, block.action_space
         seeds = [int(tree.child("own").generator().integers(1 << 31)) for tree in block.trees]
         self._learners = [make(*spaces_of_agent, seed=seed, **settings.arguments) for seed in seeds]
@@ -70,17 +74,32 @@ class OwnLearners:
     def learn(self, seen: SegmentSnapshot, progress: float, learning: Array | None = None) -> list[Metrics]:
         """Let each agent learn from its own rows."""
         found: list[Metrics] = []
+        self.failures = []
         names = "observations", "actions", "acted", "rewards", "terminated", "truncated"
         segment = {name: getattr(seen, name) for name in names}
-        for number, learner in enumerate(self._learners):
+        for number in range(len(self._learners)):
             mine = map_state(lambda array, at=number: array[:, :, at], segment)
             following = map_state(lambda array, at=number: array[:, at], seen.next_observations)
             experience = AgentExperience(**mine, following=following, progress=progress)
-            learns = learning is None or bool(learning[number])
-            self.updates[number] += learns
-            figures = learner.learn(experience) if learns else {}
+            figures: Mapping[str, float] = {}
+            if learning is None or learning[number]:
+                figures = self._learned(number, experience)
             found.append({"updates": float(self.updates[number]), **figures})
         return found
+
+    def _learned(self, number: int, experience: AgentExperience) -> Mapping[str, float]:
+        """Let an agent learn; one whose loss is not finite becomes again what it was."""
+        learner = self._learners[number]
+        before = _with_arrays(learner.state_dict())
+        figures = learner.learn(experience)
+        if math.isfinite(figures.get("loss", 0.0)):
+            self.updates[number] += 1
+            return figures
+        learner.load_state_dict(_with_tensors(before))
+        tried = {name: np.array(array) for name, array in arrays_of(experience)}
+        failure = LearnerFailure(self._agents[number], int(self.updates[number]) + 1, NOT_FINITE, tried)
+        self.failures.append(failure)
+        return {}
 
     def weights(self) -> list[list[Array]]:
         """Return all arrays in the state of each learner."""

@@ -16,15 +16,15 @@ from stretto.spaces import Array, map_space
 from stretto.storage.segments import SegmentLayout, SegmentSnapshot
 from stretto.training.advantages import advantages
 from stretto.training.learners.base import LearnerBlock, Metrics, Remembers
-from stretto.training.learners.failures import check_finite
 from stretto.training.learners.ppo_objective import DIVERGENCE, FIGURES, ClippedObjective, Experience, minibatches
 from stretto.training.learners.ppo_settings import PpoSettings
+from stretto.training.learners.stacked import StackedLearner
 from stretto.training.optimizer import Adam
 from stretto.training.rewards import RewardScale
 from stretto.training.sequences import Remembered, Sequences
 
 
-class Ppo:
+class Ppo(StackedLearner):
     """Learns an actor and a critic for each agent, from segments."""
 
     def __init__(self, block: LearnerBlock, settings: PpoSettings) -> None:
@@ -34,7 +34,7 @@ class Ppo:
         self._network, self._head = self.policy.network, self.policy.head
         self._network.to(block.device)
         self._optimizer = Adam(self._network.parameters, most_gradient=settings.most_gradient)
-        self._streams = [tree.child("batches").generator() for tree in block.trees]
+        super().__init__(block, self.policy, "batches")
         scales = RewardScale(block.lanes, len(trees), settings.discount)
         self._rewards = scales if settings.normalize_rewards else None
         self._drawn = isinstance(self._head, Gaussian)
@@ -48,10 +48,10 @@ class Ppo:
                     f"batch={settings.batch} and sequence={settings.sequence}; choose others"
                 )
         self.layout = SegmentLayout(block.storage(extras), settings.rows)
-        self.updates = 0
 
     def learn(self, seen: SegmentSnapshot, progress: float, learning: Array | None = None) -> list[Metrics]:
         """Learn from a segment."""
+        self._check.begin()
         learning = np.ones(len(self._block.agents), np.bool_) if learning is None else learning
         settings, network = self._settings, self._network
         agents, count = len(self._block.agents), seen.acted.shape[0] * seen.acted.shape[1]
@@ -107,10 +107,9 @@ class Ppo:
             for batch, there in minibatches(streams, sequences, experience, settings.batch):
                 found = objective.differentiate(batch, figures=looks)
                 norms = self._optimizer.norms()
-                learning = moving & there
-                check_finite(self._block.agents, norms, learning, self.updates + 1, batch)
+                learning = self._check.passed(norms.isfinite(), moving & there, self._optimizer.steps, batch)
+                moving &= ~self._check.stopped
                 self._optimizer.step(rates, norms, learning)
-                self.updates += 1
                 if found is None:
                     continue
                 figures.add(torch.cat([found, norms[None]]), learning)
@@ -130,28 +129,9 @@ class Ppo:
             found[agent]["explained_variance"] = float(1 - (returns - values).var() / spread) if spread else 0.0
         return found
 
-    def weights(self) -> list[list[Array]]:
-        """Return the weights of each agent."""
-        parameters = self._network.parameters
-        return [[mine.cpu().numpy()] for mine in parameters.by_agent(parameters.flat)]
-
     def load_policy(self, state: Mapping[str, Array]) -> None:
         """Begin with the weights of a policy that was learned before."""
         self.policy.load_state(state)
-
-    def state(self) -> dict[str, Any]:
-        """Return all that it needs to go on as if nothing had happened."""
-        parts = {name: dict(part.state()) for name, part in self._parts().items()}
-        streams = [stream.bit_generator.state for stream in self._streams]
-        return {**parts, "streams": streams, "updates": self.updates}
-
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Become what `state` has returned."""
-        for name, part in self._parts().items():
-            part.load_state(state[name])
-        for stream, mine in zip(self._streams, state["streams"], strict=True):
-            stream.bit_generator.state = mine
-        self.updates = int(state["updates"])
 
     def _parts(self) -> dict[str, Remembers]:
         """Return all that remembers something, by name."""

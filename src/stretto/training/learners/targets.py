@@ -21,7 +21,7 @@ class TargetNetwork:
         self._online, self._target = online, target
         self._interval, self._average = interval, average
         parameters = online.network.parameters, target.network.parameters
-        self._from, self._to = (one.by_agent(one.flat) for one in parameters)
+        self._from, self._to = (one.flat for one in parameters)
         self._counts = np.zeros(len(self._to), np.int64)  # the updates of each agent
         self.begin()
 
