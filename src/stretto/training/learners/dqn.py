@@ -66,10 +66,10 @@ class Dqn:
         losses, errors, slopes = value_loss(taken, judged.targets, judged.shares, self._settings.huber)
         self._values.network.parameters.differentiate([taken], [slopes * weights[..., None, None]])
         norms = self._optimizer.norms()
-        check_finite(self._block.agents, norms, moving, self.updates + 1, judged.batch)
+        check_finite(self._block.agents, norms.numpy(), moving, self.updates + 1, judged.batch)
         counted = weights > 0
         learning = moving & counted.any(1).numpy()
-        self._optimizer.step(torch.full((len(moving),), rate, dtype=torch.float64), norms, learning)
+        self._optimizer.step(np.full(len(moving), rate), norms.numpy(), learning)
         self._target.follow(learning)
         self._experience.learned(judged, errors, moving)
         self.updates += 1

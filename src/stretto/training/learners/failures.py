@@ -7,7 +7,6 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from stretto.core import AgentId
@@ -29,9 +28,9 @@ class LearnerFailed(StrettoError):
         return f"the learner of {self.agent} failed in update {self.update}: {self.reason}"
 
 
-def check_finite(agents: tuple[AgentId, ...], norms: Tensor, learning: Array, update: int, batch: Any) -> None:
+def check_finite(agents: tuple[AgentId, ...], norms: Array, learning: Array, update: int, batch: Any) -> None:
     """Raise `LearnerFailed` if the gradient of an agent that is `learning` is not finite."""
-    for agent in np.flatnonzero(~torch.isfinite(norms).numpy() & learning).tolist():
+    for agent in np.flatnonzero(~np.isfinite(norms) & learning).tolist():
         tried = {name: np.array(array[agent]) for name, array in _arrays(batch, "")}
         raise LearnerFailed(agents[agent], update, "its loss is not finite", tried)
 
