@@ -94,7 +94,7 @@ def test_the_way_back_gives_the_gradient_of_automatic_differentiation(space: Any
     torch.testing.assert_close(gradient, wanted)
 
 
-@pytest.mark.parametrize("linear", [None, layers._LINEAR], ids=["bmm", "onednn"])  # noqa: SLF001  what a machine may lack
+@pytest.mark.parametrize("linear", [None, layers._LINEAR], ids=["bmm", "onednn"])
 def test_wide_products_are_those_of_plain_layers(linear: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layers, "_LINEAR", linear)
     network = network_of(range(2), MANY, (3, 1), NetworkSettings((64,)))

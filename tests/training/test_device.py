@@ -48,4 +48,4 @@ def test_an_update_stays_on_its_device(done: Any, memory: Any) -> None:
         assert figures is not None
         assert figures.device.type == DEVICE
         assert optimizer.norms().device.type == DEVICE
-        optimizer.step(np.full(AGENTS, 1e-3), np.ones(AGENTS), there)
+        optimizer.step([1e-3] * AGENTS, np.ones(AGENTS), there)

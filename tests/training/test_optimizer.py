@@ -25,7 +25,7 @@ def numbers(seed: int) -> np.ndarray:
 
 
 def test_agents_move_as_they_do_with_the_optimizer_of_torch() -> None:
-    parameters, rates = parameters_of(range(AGENTS)), np.array([1e-2, 1e-3, 1e-2])
+    parameters, rates = parameters_of(range(AGENTS)), [1e-2, 1e-3, 1e-2]
     ours = Adam(parameters, epsilon=1e-5, most_gradient=MOST)
     theirs = [torch.nn.Parameter(one.clone()) for one in parameters.flat]
     optimizers = [torch.optim.Adam([one], rate, eps=1e-5) for one, rate in zip(theirs, rates, strict=True)]
@@ -49,8 +49,8 @@ def test_who_does_not_learn_stays_and_the_others_move_as_they_do_alone() -> None
         whole.gradient.copy_(torch.from_numpy(numbers(update + 1)))
         whole.gradient[2] = torch.nan  # nobody looks at it, and it must not stay
         alone.gradient.copy_(torch.from_numpy(numbers(update + 1))[1:2])
-        ours.step(np.full(AGENTS, 1e-2), ours.norms().numpy(), np.array([False, True, False]))
-        single.step(np.full(1, 1e-2), single.norms().numpy(), np.ones(1, np.bool_))
+        ours.step([1e-2] * AGENTS, ours.norms().numpy(), np.array([False, True, False]))
+        single.step([1e-2], single.norms().numpy(), np.ones(1, np.bool_))
     assert torch.equal(whole.flat[[0, 2]], before[[0, 2]])
     assert torch.equal(whole.flat[1:2], alone.flat)
     assert ours.steps.tolist() == [0, 3, 0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -32,26 +32,24 @@ class Adam:
         return norms
 
     @torch.no_grad()
-    def step(self, rates: Array, norms: Array, moving: Array) -> None:
+    def step(self, rates: Sequence[float], norms: Array, moving: Array) -> None:
         """Do a step with the gradients that are there, limited by their `norms`.
 
         `rates` are the agents' learning rates; `moving` says which of them learn.
         """
-        if self._most is not None:
-            limits = np.where(moving, np.minimum(self._most / (norms + 1e-6), 1.0), 1.0).astype(np.float32)
-            if (limits < 1.0).any():
-                gradient = self._parameters.gradient
-                gradient.mul_(torch.from_numpy(limits).to(gradient.device)[:, None])
+        sizes, gradients = norms.tolist(), self._by_agent[1]
         together: dict[float, list[int]] = {}
-        for agent in np.flatnonzero(moving).tolist():
-            together.setdefault(float(rates[agent]), []).append(agent)
+        for agent in moving.nonzero()[0].tolist():
+            together.setdefault(rates[agent], []).append(agent)
+            if self._most is not None and sizes[agent] + 1e-6 > self._most:
+                gradients[agent].mul_(self._most / (sizes[agent] + 1e-6))
+        self.steps.add_(torch.from_numpy(moving).to(self.steps.device))
         for rate, agents in together.items():
             self._move(agents, rate)
 
     def _move(self, agents: list[int], rate: float) -> None:
         """Do a step for agents with one learning rate: one pass over all that a step reads and writes."""
         weights, gradients, first, second, steps = ([some[agent] for agent in agents] for some in self._by_agent)
-        torch._foreach_add_(steps, 1)
         torch._fused_adam_(
             weights,
             gradients,

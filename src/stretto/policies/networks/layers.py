@@ -65,10 +65,12 @@ def back(
             gradient = pulled(gradient, went[layer], activation)
     if not to_agents:
         return None
-    return gradient if len(gradient) == to_agents else gradient.view(to_agents, -1, *gradient.shape[1:]).sum(1)
+    return gradient if gradient.shape[0] == to_agents else gradient.view(to_agents, -1, *gradient.shape[1:]).sum(1)
 
 
 _ONE = torch.ones(())
+
+_TANH_BACKWARD: Any = torch.ops.aten.tanh_backward.grad_input
 
 
 def _activated(rows: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
@@ -83,7 +85,8 @@ def pulled(gradient: Tensor, activated: Tensor, activation: str) -> Tensor:
     """Return the gradient before an activation, given the one after it and what came out of it; overwrites the first."""
     if activation == "relu":
         return gradient.mul_(activated > 0)
-    return gradient.sub_(gradient * activated * activated)
+    found: Tensor = _TANH_BACKWARD(gradient, activated, grad_input=gradient)
+    return found
 
 
 def _is_wide(rows: Tensor, weight: Tensor) -> bool:
@@ -94,26 +97,26 @@ def _is_wide(rows: Tensor, weight: Tensor) -> bool:
 
 def _spread(rows: Tensor, weight: Tensor) -> Tensor:
     """Return rows as the first layer takes them: once for each network, unless its product is wide."""
-    agents, count, width = rows.shape
-    if len(weight) == agents or _is_wide(rows, weight):
+    (agents, count, width), networks = rows.shape, weight.shape[0]
+    if networks == agents or _is_wide(rows, weight):
         return rows
-    each = rows[:, None].expand(agents, len(weight) // agents, count, width)
-    return each.reshape(len(weight), count, width)
+    return rows[:, None].expand(agents, networks // agents, count, width).reshape(networks, count, width)
 
 
 def _product(rows: Tensor, weight: Tensor, bias: Tensor, scale: float = 1) -> Tensor:
     """Return `scale` times what a layer makes of rows before its activation."""
     if not _is_wide(rows, weight):
         return torch.baddbmm(bias, rows, weight, beta=scale, alpha=scale)
-    towers = len(weight) // len(rows)
+    networks = weight.shape[0]
+    towers = networks // rows.shape[0]
     if _LINEAR is not None and rows.device.type == "cpu":
         parts = [
             _LINEAR(rows[number // towers], weight[number].T, bias[number, 0], "none", [], "")
-            for number in range(len(weight))
+            for number in range(networks)
         ]
         found = torch.stack(parts)
         return found if scale == 1 else found.mul_(scale)
-    found = rows.new_empty(len(weight), rows.shape[1], weight.shape[2])
+    found = rows.new_empty(networks, rows.shape[1], weight.shape[2])
     for mine, part, offset in zip(*(_towers(one, towers) for one in (found, weight, bias)), strict=True):
         torch.baddbmm(offset, rows, part, beta=scale, alpha=scale, out=mine)
     return found
@@ -121,14 +124,17 @@ def _product(rows: Tensor, weight: Tensor, bias: Tensor, scale: float = 1) -> Te
 
 def _write_products(rows: Tensor, gradient: Tensor, out: Tensor) -> None:
     """Write the products of all rows with their gradients, summed up, for each network."""
-    towers = len(gradient) // len(rows)
+    towers = gradient.shape[0] // rows.shape[0]
+    if towers == 1:
+        torch.bmm(rows.transpose(1, 2), gradient, out=out)
+        return
     for mine, found in zip(_towers(gradient, towers), _towers(out, towers), strict=True):
         torch.bmm(rows.transpose(1, 2), mine, out=found)
 
 
 def _towers(array: Tensor, towers: int) -> Sequence[Tensor]:
     """Return the networks of each tower of all agents, as views."""
-    return (array,) if towers == 1 else array.view(-1, towers, *array.shape[1:]).unbind(1)
+    return array.view(-1, towers, *array.shape[1:]).unbind(1)
 
 
 class _Layers(torch.autograd.Function):

@@ -69,7 +69,7 @@ class Dqn:
         check_finite(self._block.agents, norms.numpy(), moving, self.updates + 1, judged.batch)
         counted = weights > 0
         learning = moving & counted.any(1).numpy()
-        self._optimizer.step(np.full(len(moving), rate), norms.numpy(), learning)
+        self._optimizer.step([rate] * len(moving), norms.numpy(), learning)
         self._target.follow(learning)
         self._experience.learned(judged, errors, moving)
         self.updates += 1

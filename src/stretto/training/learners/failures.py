@@ -30,6 +30,8 @@ class LearnerFailed(StrettoError):
 
 def check_finite(agents: tuple[AgentId, ...], norms: Array, learning: Array, update: int, batch: Any) -> None:
     """Raise `LearnerFailed` if the gradient of an agent that is `learning` is not finite."""
+    if np.isfinite(norms).all():
+        return
     for agent in np.flatnonzero(~np.isfinite(norms) & learning).tolist():
         tried = {name: np.array(array[agent]) for name, array in _arrays(batch, "")}
         raise LearnerFailed(agents[agent], update, "its loss is not finite", tried)

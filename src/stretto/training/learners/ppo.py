@@ -98,7 +98,7 @@ class Ppo:
 
     def _epochs(self, experience: Experience, sequences: Sequences, moving: Array, progress: float) -> list[Metrics]:
         settings, agents = self._settings, len(self._block.agents)
-        rates = np.full(agents, settings.learning_rate.at(progress))
+        rates = [settings.learning_rate.at(progress)] * agents
         objective = ClippedObjective(self._network, self._head, settings, settings.entropy.at(progress))
         figures = _Means(agents)
         for epoch in range(settings.epochs):
