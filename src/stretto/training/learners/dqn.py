@@ -66,7 +66,7 @@ class Dqn:
         losses, errors, slopes = value_loss(taken, judged.targets, judged.shares, self._settings.huber)
         self._values.network.parameters.differentiate([taken], [slopes * weights[..., None, None]])
         norms = self._optimizer.norms()
-        check_finite(self._block.agents, norms.numpy(), moving, self.updates + 1, judged.batch)
+        check_finite(self._block.agents, norms.numpy(), moving, self._optimizer.steps, judged.batch)
         counted = weights > 0
         learning = moving & counted.any(1).numpy()
         self._optimizer.step([rate] * len(moving), norms.numpy(), learning)

@@ -28,13 +28,16 @@ class LearnerFailed(StrettoError):
         return f"the learner of {self.agent} failed in update {self.update}: {self.reason}"
 
 
-def check_finite(agents: tuple[AgentId, ...], norms: Array, learning: Array, update: int, batch: Any) -> None:
-    """Raise `LearnerFailed` if the gradient of an agent that is `learning` is not finite."""
+def check_finite(agents: tuple[AgentId, ...], norms: Array, learning: Array, steps: Tensor, batch: Any) -> None:
+    """Raise `LearnerFailed` if the gradient of an agent that is `learning` is not finite.
+
+    `steps` counts the updates that each agent has had.
+    """
     if np.isfinite(norms).all():
         return
     for agent in np.flatnonzero(~np.isfinite(norms) & learning).tolist():
         tried = {name: np.array(array[agent]) for name, array in _arrays(batch, "")}
-        raise LearnerFailed(agents[agent], update, "its loss is not finite", tried)
+        raise LearnerFailed(agents[agent], int(steps[agent]) + 1, "its loss is not finite", tried)
 
 
 def _arrays(value: Any, name: str) -> Iterator[tuple[str, Array]]:

@@ -48,7 +48,11 @@ class Ppo:
                     f"batch={settings.batch} and sequence={settings.sequence}; choose others"
                 )
         self.layout = SegmentLayout(block.storage(extras), settings.rows)
-        self.updates = 0
+
+    @staticmethod
+    def rows_learned(settings: PpoSettings, steps: int) -> int:
+        """Return how many rows each agent learns from in so many steps of the environment."""
+        return steps * settings.epochs
 
     def learn(self, seen: SegmentSnapshot, progress: float, learning: Array | None = None) -> list[Metrics]:
         """Learn from a segment."""
@@ -108,9 +112,8 @@ class Ppo:
                 found = objective.differentiate(batch, figures=looks)
                 norms = self._optimizer.norms().cpu().numpy()
                 learning = moving & there
-                check_finite(self._block.agents, norms, learning, self.updates + 1, batch)
+                check_finite(self._block.agents, norms, learning, self._optimizer.steps, batch)
                 self._optimizer.step(rates, norms, learning)
-                self.updates += 1
                 if found is None:
                     continue
                 figures.add(found.cpu().numpy(), norms, learning)
@@ -143,7 +146,7 @@ class Ppo:
         """Return all that it needs to go on as if nothing had happened."""
         parts = {name: dict(part.state()) for name, part in self._parts().items()}
         streams = [stream.bit_generator.state for stream in self._streams]
-        return {**parts, "streams": streams, "updates": self.updates}
+        return {**parts, "streams": streams}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Become what `state` has returned."""
@@ -151,7 +154,6 @@ class Ppo:
             part.load_state(state[name])
         for stream, mine in zip(self._streams, state["streams"], strict=True):
             stream.bit_generator.state = mine
-        self.updates = int(state["updates"])
 
     def _parts(self) -> dict[str, Remembers]:
         """Return all that remembers something, by name."""
