@@ -6,15 +6,14 @@ array, which is turned into numbers once a step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from worlds import foundry_1
+from worlds import foundry_1, simple_spread
 
-from stretto.games.foundry import Foundry
 from stretto.interop.pettingzoo import ParallelTurns
 
 DISCOUNT, SMOOTHING, CLIP, VALUE_WEIGHT, MOST_GRADIENT = 0.99, 0.95, 0.2, 0.5, 0.5
@@ -68,37 +67,30 @@ def _network(width: int, outputs: int, hidden: int) -> nn.Module:
 
 
 class PlainWorlds:
-    """Foundries that are stepped one after the other; what all cogs see lies in one array."""
+    """Worlds that are stepped one after the other; what all agents see lies in one array. They end for all at once."""
 
-    def __init__(self, cogs: int, count: int) -> None:
-        self._envs = [ParallelTurns(foundry_1(cogs)) for _ in range(count)]
-        self._agents = self._envs[0].possible_agents
-        space = self._envs[0].observation_space(self._agents[0])
-        self._planes = np.zeros((cogs, count, *space["planes"].shape), np.uint8)
-        self._own = np.zeros((cogs, count, *space["self"].shape), np.float32)
-        self._pixels = int(np.prod(space["planes"].shape))
-        self.width = self._pixels + self._own.shape[-1]
+    def __init__(self, envs: Sequence[Any]) -> None:
+        self._envs = envs
+        self._agents = envs[0].possible_agents
+        self.actions = int(envs[0].action_space(self._agents[0]).n)
+        self._make_room(envs[0].observation_space(self._agents[0]), (len(self._agents), len(envs)))
         for number, env in enumerate(self._envs):
             self._see(number, env.reset(seed=number)[0])
 
+    def _make_room(self, space: Any, shape: tuple[int, int]) -> None:
+        self.width = space.shape[0]
+        self._seen = np.zeros((*shape, self.width), np.float32)
+
     def _see(self, env: int, seen: dict[str, Any]) -> None:
         for number, agent in enumerate(self._agents):
-            self._planes[number, env] = seen[agent]["planes"]
-            self._own[number, env] = seen[agent]["self"]
+            self._seen[number, env] = seen[agent]
 
     def rows(self) -> Tensor:
         """Return what is seen now, as (agents, environments, numbers)."""
-        rows = torch.empty(*self._own.shape[:2], self.width)
-        rows[..., : self._pixels] = torch.from_numpy(self._planes).flatten(2)
-        rows[..., : self._pixels] /= 255
-        rows[..., self._pixels :] = torch.from_numpy(self._own)
-        return rows
+        return torch.from_numpy(self._seen)
 
     def step(self, actions: list[list[int]], rewards: Any) -> tuple[Any, dict[int, Tensor]]:
-        """Step all, and write rewards of (agents, environments); return which ended, and what they had last seen.
-
-        Foundry has no end but its limit of steps, and it ends for all cogs at once.
-        """
+        """Step all, and write rewards of (agents, environments); return which ended, and what they had last seen."""
         ended, last = np.zeros(len(self._envs), np.bool_), {}
         for number, env in enumerate(self._envs):
             seen, gained, _, truncated, _ = env.step(
@@ -107,17 +99,46 @@ class PlainWorlds:
             self._see(number, seen)
             rewards[:, number] = [gained[agent] for agent in self._agents]
             if truncated[self._agents[0]]:
-                ended[number], last[number] = True, self.rows()[:, number]
+                ended[number], last[number] = True, self.rows()[:, number].clone()
                 self._see(number, env.reset()[0])
         return ended, last
 
 
-def plain(agents: int, settings: Any, after_epoch: Callable[[int], None]) -> None:
-    """Collect and learn, epoch by epoch."""
-    torch.set_num_threads(1)
+class PlainFoundries(PlainWorlds):
+    """Foundries: planes of bytes are turned into numbers for all of them at once."""
+
+    def _make_room(self, space: Any, shape: tuple[int, int]) -> None:
+        self._planes = np.zeros((*shape, *space["planes"].shape), np.uint8)
+        self._own = np.zeros((*shape, *space["self"].shape), np.float32)
+        self._pixels = int(np.prod(space["planes"].shape))
+        self.width = self._pixels + self._own.shape[-1]
+
+    def _see(self, env: int, seen: dict[str, Any]) -> None:
+        for number, agent in enumerate(self._agents):
+            self._planes[number, env] = seen[agent]["planes"]
+            self._own[number, env] = seen[agent]["self"]
+
+    def rows(self) -> Tensor:
+        rows = torch.empty(*self._own.shape[:2], self.width)
+        rows[..., : self._pixels] = torch.from_numpy(self._planes).flatten(2)
+        rows[..., : self._pixels] /= 255
+        rows[..., self._pixels :] = torch.from_numpy(self._own)
+        return rows
+
+
+def plain_worlds(world: str, agents: int, count: int) -> PlainWorlds:
+    """Return so many worlds of a kind."""
+    if world == "foundry_1":
+        return PlainFoundries([ParallelTurns(foundry_1(agents)) for _ in range(count)])
+    return PlainWorlds([simple_spread(agents) for _ in range(count)])
+
+
+def plain(agents: int, settings: Any, after_epoch: Callable[[int], None], threads: int = 1) -> None:
+    """Collect and learn, epoch by epoch, with so many threads a computation."""
+    torch.set_num_threads(threads)
     torch.manual_seed(settings.seed)
-    worlds, rows, envs = PlainWorlds(agents, settings.envs), settings.rows, settings.envs
-    learners = [PlainAgent(worlds.width, len(Foundry.action_names), settings) for _ in range(agents)]
+    worlds, rows, envs = plain_worlds(settings.world, agents, settings.envs), settings.rows, settings.envs
+    learners = [PlainAgent(worlds.width, worlds.actions, settings) for _ in range(agents)]
     seen = torch.zeros(rows + 1, agents, envs, worlds.width)
     actions = torch.zeros(rows, agents, envs, dtype=torch.int64)
     likelihoods, rewards = torch.zeros(rows, agents, envs), np.zeros((rows, agents, envs), np.float32)

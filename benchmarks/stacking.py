@@ -72,7 +72,7 @@ class Stacked:
         for network, _, batch, objective, optimizer in self._blocks:
             objective.differentiate(batch, figures=False)
             agents = network.agents
-            optimizer.step(torch.full((agents,), 3e-4, dtype=torch.float64), optimizer.norms(), np.ones(agents, bool))
+            optimizer.step([3e-4] * agents, optimizer.norms().numpy(), np.ones(agents, bool))
 
     def act(self) -> None:
         with torch.no_grad():

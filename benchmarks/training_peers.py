@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
-from worlds import foundry_1
+from worlds import foundry_1, simple_spread
 
 from stretto.interop.pettingzoo import ParallelTurns
 
@@ -57,6 +57,11 @@ class FlatFoundry(ParallelEnv):  # type: ignore[misc]  # PettingZoo publishes no
         return self._flat(seen), *rest
 
 
+def world_of(settings: Any, agents: int) -> Any:
+    """Return the world as peers take it."""
+    return FlatFoundry(agents) if settings.world == "foundry_1" else simple_spread(agents)
+
+
 def rllib(agents: int, settings: Any, after_epoch: Callable[[int], None]) -> None:
     """RLlib's PPO: environments and learners in the caller's process, as many environments as the others have."""
     import ray
@@ -66,15 +71,15 @@ def rllib(agents: int, settings: Any, after_epoch: Callable[[int], None]) -> Non
     from ray.rllib.env.wrappers.pettingzoo_env import ParallelPettingZooEnv
     from ray.tune.registry import register_env
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(settings.threads)
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    register_env("flat_foundry", lambda _: ParallelPettingZooEnv(FlatFoundry(agents)))
-    names = FlatFoundry(agents).possible_agents
+    register_env("world", lambda _: ParallelPettingZooEnv(world_of(settings, agents)))
+    names = world_of(settings, agents).possible_agents
     hidden = [settings.hidden, settings.hidden]
     model = DefaultModelConfig(fcnet_hiddens=hidden, fcnet_activation="tanh", vf_share_layers=False)
     config = (
         PPOConfig()
-        .environment("flat_foundry")
+        .environment("world")
         .env_runners(
             num_env_runners=0,
             num_envs_per_env_runner=settings.envs,
@@ -122,7 +127,7 @@ def tianshou(agents: int, settings: Any, after_epoch: Callable[[int], None]) -> 
     from tianshou.utils.net.discrete import DiscreteActor, DiscreteCritic
     from tianshou.utils.torch_utils import policy_within_training_step
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(settings.threads)
     torch.manual_seed(settings.seed)
 
     class SeenNet(Net):
@@ -132,7 +137,7 @@ def tianshou(agents: int, settings: Any, after_epoch: Callable[[int], None]) -> 
             return super().forward(obs.obs, state, info)
 
     def make() -> Any:
-        return PettingZooEnv(parallel_to_aec(FlatFoundry(agents)))
+        return PettingZooEnv(parallel_to_aec(world_of(settings, agents)))
 
     def learner(env: Any) -> Any:
         space, actions = env.observation_space, env.action_space

@@ -123,3 +123,10 @@ WORLDS = {
 def foundry_1(cogs: int) -> Foundry:
     """Return the world of the mission foundry_1, with so many cogs."""
     return Foundry(**{**MISSIONS["foundry_1"]["kwargs"], "cogs": cogs})
+
+
+def simple_spread(agents: int) -> Any:
+    """MPE's simple_spread with so many agents, each of which sees 6 numbers for each of them; episodes of 25 steps."""
+    from mpe2 import simple_spread_v3
+
+    return simple_spread_v3.parallel_env(N=agents, max_cycles=25)

@@ -10,11 +10,13 @@ from gymnasium import spaces
 
 torch = pytest.importorskip("torch")
 
+from stretto.policies.networks import layers  # noqa: E402
 from stretto.policies.networks.check import stacks_exactly  # noqa: E402
 from stretto.policies.networks.network import Network, NetworkSettings  # noqa: E402
 from stretto.seeding import SeedTree  # noqa: E402
 
 FIVE = spaces.Box(-1, 1, (5,))
+MANY = spaces.Box(-1, 1, (854,))
 PICTURE = spaces.Box(0, 255, (20, 20, 3), np.uint8)
 BOTH = spaces.Dict({"picture": PICTURE, "numbers": FIVE})
 AGENTS = 8
@@ -42,14 +44,15 @@ def observations(space: Any, *axes: int) -> Any:
 
 
 def outputs_and_gradient(network: Network, rows: Any, states: Any, resets: Any, acted: Any) -> tuple[Any, Any]:
-    outputs, _ = network.unroll(rows, states, resets, acted)
-    network.parameters.differentiate([outputs], [2 * outputs.detach()])
-    return outputs, network.parameters.gradient
+    going = network.go_through(network.recall(rows, states, resets, acted)[0])
+    going.back(2 * going.outputs)
+    return going.outputs, network.parameters.gradient
 
 
 SHAPES = [
     *((FIVE, widths, head, None, batch) for widths in ((64, 64), (20,), ()) for head in (1, 6) for batch in (32, 64)),
     (FIVE, (64, 64), 2, None, 256),
+    *((MANY, (64, 64), 6, None, batch) for batch in (16, 64, 256)),
     *((FIVE, (64,), 3, memory, batch) for memory in ("gru", "lstm") for batch in (1, 4, 16)),
     (PICTURE, (64,), 3, None, 32),
     (BOTH, (64,), 3, "gru", 4),
@@ -73,6 +76,33 @@ def test_outputs_and_gradients_of_a_block_are_those_of_its_agents_alone(space, w
         mine = outputs_and_gradient(part, rows[some], states[some], resets[some], acted[some])
         assert torch.equal(mine[0], outputs[some])
         assert torch.equal(mine[1], gradient[some])
+
+
+@pytest.mark.parametrize(
+    ("space", "memory"), [(FIVE, None), (MANY, None), (FIVE, "lstm"), (BOTH, None)], ids=["few", "many", "lstm", "both"]
+)
+def test_the_way_back_gives_the_gradient_of_automatic_differentiation(space: Any, memory: Any) -> None:
+    network = network_of(range(2), space, (3, 1), NetworkSettings((64,), memory=memory, memory_width=16))
+    rows = network.inputs.rows(observations(space, 2, 2, 32))
+    resets, states = torch.zeros(2, 2, 32, dtype=torch.bool), torch.zeros(2, 32, network.state_width)
+    outputs, _ = network.unroll(rows, states, resets)
+    network.parameters.differentiate([outputs], [2 * outputs.detach()])
+    wanted = network.parameters.gradient.clone()
+    network.parameters.gradient.zero_()
+    found, gradient = outputs_and_gradient(network, rows, states, resets, None)
+    torch.testing.assert_close(found, outputs.detach().flatten(2, 3))
+    torch.testing.assert_close(gradient, wanted)
+
+
+@pytest.mark.parametrize("linear", [None, layers._LINEAR], ids=["bmm", "onednn"])
+def test_wide_products_are_those_of_plain_layers(linear: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers, "_LINEAR", linear)
+    network = network_of(range(2), MANY, (3, 1), NetworkSettings((64,)))
+    rows = network.inputs.rows(observations(MANY, 2, 64))
+    weights = {name: network.parameters.by_tower(name) for name in ("weight 0", "bias 0", "weight 1", "bias 1")}
+    hidden = torch.tanh(rows[:, None] @ weights["weight 0"] + weights["bias 0"])
+    wanted = hidden @ weights["weight 1"] + weights["bias 1"]
+    torch.testing.assert_close(network.go_through(rows).outputs, wanted.detach())
 
 
 @pytest.mark.parametrize("memory", ["gru", "lstm"])

@@ -82,6 +82,18 @@ def test_a_run_that_goes_on_has_the_weights_and_metrics_of_one_that_was_never_in
     assert len(resumed.history) == len(report.history)
 
 
+def test_a_run_goes_on_with_its_blocks_in_other_parts(tmp_path: Path) -> None:
+    ppo = {**TINY["ppo"], "normalize_rewards": True, "normalize_observations": True}
+    how: Any = {"world": "foundry_1", "cogs": 3, "backend": "thread", "config": {**TINY, "preset": None, "ppo": ppo}}
+    wanted = weights(trained(None, **how))
+    for first, then in (("stacked", "threads"), ("threads", "stacked")):
+        parted: Any = {
+            name: {**how["config"], "learner_set": name, "parallel": {"num_workers": 2}} for name in (first, then)
+        }
+        stopped_after(tmp_path / first, 5, **{**how, "config": parted[first]})
+        assert weights(trained(tmp_path / first, resume=True, **{**how, "config": parted[then]})) == wanted
+
+
 def test_a_run_without_a_checkpoint_begins_again(whole: tuple[Path, TrainingReport], tmp_path: Path) -> None:
     stopped_after(tmp_path / "run", 2)
     assert not all_checkpoints(tmp_path / "run")

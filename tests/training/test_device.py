@@ -47,4 +47,5 @@ def test_an_update_stays_on_its_device(done: Any, memory: Any) -> None:
         figures = objective.differentiate(batch, figures=True)
         assert figures is not None
         assert figures.device.type == DEVICE
-        optimizer.step(torch.full((AGENTS,), 1e-3, dtype=torch.float64), optimizer.norms(), there)
+        assert optimizer.norms().device.type == DEVICE
+        optimizer.step([1e-3] * AGENTS, np.ones(AGENTS), there)

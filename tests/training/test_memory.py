@@ -60,7 +60,7 @@ def unrolled(learner: Ppo, segments: list[Segment]) -> Any:
     assert whole is not None
     with torch.no_grad():
         rows = network.inputs.rows(seen).flatten(1, 2)
-        return whole.outputs(network, rows)[0].view(2, -1, LANES, 8)
+        return network.towers(whole.seen(network, rows))[0].view(2, -1, LANES, 8)
 
 
 def test_a_segment_is_unrolled_from_the_state_that_the_actor_had(learner: Ppo) -> None:

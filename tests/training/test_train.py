@@ -13,12 +13,15 @@ import gymnasium
 import pytest
 
 import stretto
+from stretto.budget import CpuBudget
 from stretto.errors import BlocksMatter, UsageError
 
 pytest.importorskip("torch")
 
+from stretto.training import run
 from stretto.training.interrupts import interrupts_deferred
 from stretto.training.report import TrainingInterrupted
+from stretto.training.sets import LearnerSet
 
 SMALL: dict[str, Any] = {"ppo": {"rows": 16, "batch": 32, "epochs": 2}}
 
@@ -46,9 +49,23 @@ def test_weights_are_the_same_wherever_learners_and_worlds_are_computed() -> Non
         {"learner_set": "sequential"},
         {"parallel": {"enabled": False}},
         {"block": 2},
+        {"learner_set": "processes"},
     ):
-        other = trained(world="foundry_1", cogs=3, config={**SMALL, **config})
+        other = trained(world="foundry_1", cogs=3, config={**SMALL, **config}, budget=CpuBudget(2))
         assert {agent: found.weights for agent, found in other.agents.items()} == one, config
+
+
+def test_long_runs_learn_in_parts_on_all_cores_and_find_the_same_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    short = trained(world="foundry_1", cogs=3, budget=CpuBudget(2))
+    pids = []
+    monkeypatch.setattr(run, "LONG", 0)
+    closing = LearnerSet.close
+    monkeypatch.setattr(LearnerSet, "close", lambda self: (pids.append(self.pids), closing(self)))
+    assert trained(world="foundry_1", cogs=3, budget=CpuBudget(2)).agents == short.agents
+    assert len(pids[0]) == 1  # the caller is the other worker
+    pids.clear()
+    assert trained(world="foundry_1", cogs=3, budget=CpuBudget(1)).agents == short.agents
+    assert not pids[0]
 
 
 def test_a_training_interval_learns_after_so_many_epochs_and_skips_none() -> None:

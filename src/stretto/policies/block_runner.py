@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+import numpy as np
 
 from stretto.budget import NativeThreads
 from stretto.core import BlockAnswer, BlockPolicy, EpisodeKey
@@ -12,10 +15,18 @@ from stretto.spaces import Array
 
 
 class BlockRunner:
-    """Chooses in the caller's thread, a policy for a block of agents at a time. A call has `rows` rows for episodes."""
+    """Chooses in the caller's thread, a policy for a block of agents at a time. A call has `rows` rows for episodes.
 
-    def __init__(self, policies: Sequence[BlockPolicy], rows: int, native_threads: int = 1) -> None:
+    Policies that follow each other may be parts of one, so many for each as `parts` says: what agents remember is given back
+    as that one would have it.
+    """
+
+    def __init__(
+        self, policies: Sequence[BlockPolicy], rows: int, native_threads: int = 1, parts: Sequence[int] | None = None
+    ) -> None:
         self._policies, self._native = policies, NativeThreads(native_threads)
+        ends = list(accumulate([1] * len(policies) if parts is None else parts))
+        self._blocks = [slice(first, end) for first, end in pairwise([0, *ends])]
         self._agents = sum(len(policy.world.agents) for policy in policies)
         self._actors = [
             BlockActors(policy, policy.world, rows * len(policy.world.agents), interchangeable=False)
@@ -39,11 +50,18 @@ class BlockRunner:
             return self._actors[block.policy].act(block.episodes, block.agents, block.observations, block.acting)
 
     def memory(self, episodes: Sequence[EpisodeKey]) -> list[list[list[Array]]]:
-        return [actors.memory(episodes) for actors in self._actors]
+        found = [[actors.memory(episodes) for actors in self._actors[block]] for block in self._blocks]
+        return [some[0] if len(some) == 1 else [_beside(kinds) for kinds in zip(*some, strict=True)] for some in found]
 
     def remember(self, episodes: Sequence[EpisodeKey], memory: Sequence[Sequence[Sequence[Array]]]) -> None:
-        for actors, arrays in zip(self._actors, memory, strict=True):
-            actors.remember(episodes, arrays)
+        for block, kinds in zip(self._blocks, memory, strict=True):
+            if block.stop - block.start == 1:
+                self._actors[block.start].remember(episodes, kinds)
+                continue
+            first = 0
+            for actors, policy in zip(self._actors[block], self._policies[block], strict=True):
+                mine = slice(first, first := first + len(policy.world.agents))
+                actors.remember(episodes, [[array[:, mine] for array in arrays] for arrays in kinds])
 
     def publish(self, version: int, weights: Weights) -> None:
         raise NotImplementedError("these policies share the weights of whoever made them")
@@ -55,3 +73,8 @@ class BlockRunner:
 
     def close(self) -> None:
         pass
+
+
+def _beside(parts: Sequence[Sequence[Array]]) -> list[Array]:
+    """Return arrays of several policies with all of their agents beside each other, in the second axis."""
+    return [np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True)]

@@ -60,9 +60,8 @@ class SyncLoop:
         numbers = {agent: number for number, agents in enumerate(learners.agents) for agent in agents}
         followed = {agent: numbers[agent] for kind in worlds.kinds for agent in kind.agents}
         self._phases = Phases()
-        runner = self._phases.of_runner(
-            BlockRunner([one.policy for one in learners.learners], act_rows or worlds.count)
-        )
+        policies = [one.policy for one in learners.learners]
+        runner = self._phases.of_runner(BlockRunner(policies, act_rows or worlds.count, parts=learners.parts))
         self._collector = Collector(traced_worlds(self._phases.of_worlds(worlds)), traced_runner(runner), followed)
         self._learn = self._phases.timed("learning", traced_call(learners.learn, "learning"))
         self.why_not_resumable = why_not_resumable(worlds, runner)

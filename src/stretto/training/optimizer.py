@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -20,11 +20,11 @@ class Adam:
 
     def __init__(self, parameters: Parameters, *, epsilon: float = 1e-5, most_gradient: float | None = None) -> None:
         self._parameters, self._epsilon, self._most = parameters, epsilon, most_gradient
-        self._betas = 0.9, 0.999
         self._first = torch.zeros_like(parameters.flat)
         self._second = torch.zeros_like(parameters.flat)
-        self.steps = torch.zeros(parameters.agents, dtype=torch.float64)
-        self._room = torch.empty_like(parameters.flat)
+        self.steps = torch.zeros(parameters.agents, device=parameters.flat.device)
+        arrays = parameters.flat, parameters.gradient, self._first, self._second, self.steps
+        self._by_agent = [array.unbind(0) for array in arrays]
 
     def norms(self) -> Tensor:
         """Return the norm of each agent's gradient."""
@@ -32,34 +32,39 @@ class Adam:
         return norms
 
     @torch.no_grad()
-    def step(self, rates: Tensor, norms: Tensor, moving: Array) -> None:
+    def step(self, rates: Sequence[float], norms: Array, moving: Array) -> None:
         """Do a step with the gradients that are there, limited by their `norms`.
 
         `rates` are the agents' learning rates; `moving` says which of them learn.
         """
-        gradient, first, second = self._parameters.gradient, self._first, self._second
-        if self._most is not None:
-            gradient.mul_((self._most / (norms + 1e-6)).clamp_(max=1.0)[:, None])
-        if moving.all():
-            self._move(slice(None), gradient, first, second, rates)
-            return
-        for agent in np.flatnonzero(moving).tolist():
-            one = slice(agent, agent + 1)
-            self._move(one, gradient[one], first[one], second[one], rates[one])
+        sizes, gradients = norms.tolist(), self._by_agent[1]
+        together: dict[float, list[int]] = {}
+        for agent in moving.nonzero()[0].tolist():
+            together.setdefault(rates[agent], []).append(agent)
+            if self._most is not None and sizes[agent] + 1e-6 > self._most:
+                gradients[agent].mul_(self._most / (sizes[agent] + 1e-6))
+        self.steps.add_(torch.from_numpy(moving).to(self.steps.device))
+        for rate, agents in together.items():
+            self._move(agents, rate)
 
-    def _move(self, agents: slice, gradient: Tensor, first: Tensor, second: Tensor, rates: Tensor) -> None:
-        low, high = self._betas
-        self.steps[agents] += 1
-        steps = self.steps[agents]
-        size = (rates / (1 - low**steps)).float()[:, None].to(first.device)
-        scale = (1 - high**steps).rsqrt_().float()[:, None].to(first.device)
-        first.lerp_(gradient, 1 - low)
-        second.mul_(high).addcmul_(gradient, gradient, value=1 - high)
-        room = self._room[agents]
-        torch.sqrt(second, out=room)
-        room.mul_(scale).add_(self._epsilon)
-        torch.div(first, room, out=room)
-        self._parameters.flat[agents].sub_(room.mul_(size))
+    def _move(self, agents: list[int], rate: float) -> None:
+        """Do a step for agents with one learning rate: one pass over all that a step reads and writes."""
+        weights, gradients, first, second, steps = ([some[agent] for agent in agents] for some in self._by_agent)
+        torch._fused_adam_(
+            weights,
+            gradients,
+            first,
+            second,
+            [],
+            steps,
+            lr=rate,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=0.0,
+            eps=self._epsilon,
+            amsgrad=False,
+            maximize=False,
+        )
 
     def state(self) -> dict[str, Array]:
         """Return all that it remembers; what is on the CPU as views."""

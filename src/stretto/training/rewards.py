@@ -39,9 +39,9 @@ class RewardScale:
 
     def state(self) -> dict[str, Array]:
         """Return all that it remembers, as views; call `load_state` to become it."""
-        return {"sums": self._sums, **self._statistics.state()}
+        return {"sums": self._sums.T, **self._statistics.state()}  # each by agent
 
     def load_state(self, state: Mapping[str, Array]) -> None:
         """Become what `state` has returned."""
-        self._sums[...] = state["sums"]
+        self._sums[...] = state["sums"].T
         self._statistics.load_state({name: state[name] for name in self._statistics.state()})

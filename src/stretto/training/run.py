@@ -23,7 +23,7 @@ from stretto.envs.make import make_vec
 from stretto.errors import BlocksMatter, UsageError, user_stacklevel
 from stretto.policies.networks.check import stacks_exactly
 from stretto.policies.networks.network import Network
-from stretto.training.blocks import learner_blocks
+from stretto.training.blocks import learner_blocks, parts_of
 from stretto.training.choices import choices_of, world_options
 from stretto.training.learners.base import Learner, LearnerBlock
 from stretto.training.learners.known import learner_named
@@ -33,7 +33,11 @@ from stretto.training.settings import Config
 from stretto.training.turns import LearningTurns, priority_named
 from stretto.workers.backends import PROCESS, SERIAL, THREAD
 
-_SETS = {"auto": SERIAL, "stacked": SERIAL, "sequential": SERIAL, "threads": THREAD, "processes": PROCESS}
+_SETS = {"stacked": SERIAL, "sequential": SERIAL, "threads": THREAD, "processes": PROCESS}
+
+LONG = 10**11
+"""`auto` lets processes learn where all rows that are learned from, times the weights of an agent, are more than this: about
+10 s of one core. Another process takes a second to begin and 200 MB."""
 
 
 def build_learner(learner: str, settings: Any, blocks: list[LearnerBlock], number: int) -> Learner:
@@ -77,6 +81,22 @@ def _stacks_exactly(blocks: list[LearnerBlock], build: Callable[[int], Learner],
     return True
 
 
+def _is_separable(config: Config) -> bool:
+    """Return whether the state of a block of agents can be saved and loaded in parts."""
+    return hasattr(learner_named(config.learner), "rows_learned")
+
+
+def _is_long(config: Config, blocks: list[LearnerBlock], build: Callable[[int], Learner]) -> bool:
+    """Return whether so much is learned that it pays to use all cores."""
+    agents = sum(len(block.agents) for block in blocks)
+    if agents == 1 or config.device != "cpu" or not _is_separable(config):
+        return False
+    learner: Any = learner_named(config.learner)
+    rows = learner.rows_learned(config.settings, config.steps)
+    network = getattr(build(0).policy, "network", None)
+    return isinstance(network, Network) and agents * int(rows) * network.parameters.flat.shape[1] > LONG
+
+
 class Run:
     """Collects and learns, an interval at a time, until it has done all steps; a context manager.
 
@@ -113,15 +133,22 @@ class Run:
             worlds = BlockWorlds(envs)
             devices = _checked_devices(config)
             planned = learner_blocks(worlds.kinds, seed, worlds.count, config.block, devices)
-            alone = learner_blocks(worlds.kinds, seed, worlds.count, 1, devices)
-            exact = _stacks_exactly(planned, partial(build_learner, config.learner, settings, planned), settings)
-            blocks = alone if exact and choices.learner_set == "sequential" else planned
-            build = partial(build_learner, config.learner, settings, blocks)
-            workers = min(len(blocks), choices.workers or budget.total)
+            build = partial(build_learner, config.learner, settings, planned)
+            exact = _stacks_exactly(planned, build, settings)
+            workers = choices.workers or budget.total
+            chosen = choices.learner_set
+            if chosen == "auto":
+                chosen = "processes" if workers > 1 and exact and _is_long(config, planned, build) else "stacked"
+            if exact and chosen == "sequential":
+                planned = learner_blocks(worlds.kinds, seed, worlds.count, 1, devices)
+            parts = [[block] for block in planned]
+            if exact and _SETS[chosen] is not SERIAL and _is_separable(config):
+                parts = [parts_of(block, -(-workers // len(planned))) for block in planned]
+            blocks = [part for some in parts for part in some]
             self.learners = LearnerSet(
-                build,
-                len(blocks),
-                _SETS[choices.learner_set],
+                partial(build_learner, config.learner, settings, blocks),
+                list(map(len, parts)),
+                _SETS[chosen],
                 workers,
                 native_threads=config.native_threads,
                 turns=partial(

@@ -28,10 +28,10 @@ class Remembered:
         """Return it on a device."""
         return Remembered(self.states.to(device), self.resets.to(device), self.acted.to(device))
 
-    def outputs(self, network: Network, rows: Tensor) -> Tensor:
-        """Return the outputs of a network for (agents, time x sequences, width) rows."""
+    def seen(self, network: Network, rows: Tensor) -> Tensor:
+        """Return what the towers of a network take of (agents, time x sequences, width) rows."""
         by_time = rows.view(*self.acted.shape, -1)
-        return network.unroll(by_time, self.states, self.resets, self.acted)[0].flatten(2, 3)
+        return network.recall(by_time, self.states, self.resets, self.acted)[0]
 
 
 class Sequences:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import accumulate
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from stretto.storage.memory import RingMemory
 from stretto.storage.of_layout import AnyBuffer, AnyLayout, AnyRange, buffer_of, snapshot_of
 from stretto.storage.segments import SegmentBuffer
 from stretto.training.allocator import keep_freed_memory
+from stretto.training.blocks import joined, parted
 from stretto.training.learners.base import Learner, Metrics
 from stretto.training.learners.failures import LearnerFailure
 from stretto.training.log import LOGGER
@@ -26,6 +28,8 @@ from stretto.workers.requests import Request, sender
 from stretto.workers.supervisor import Supervisor
 
 __calls_user_code__ = True
+
+T = TypeVar("T")
 
 MOST_RESTARTS = 3
 """How often an interval is learned again whose worker died or hung."""
@@ -96,14 +100,17 @@ class LearnerSet:
     """All learners of a run, their buffers, and the workers that compute them.
 
     The caller's learners act, and always have the state after the last interval: a worker that died begins its interval
-    again from there. `build` makes a learner, given its number, as it was made for the caller. `turns` says who learns in
-    an interval, once it is given all agents.
+    again from there. `build` makes a learner, given its number, as it was made for the caller, which is one of several
+    processes that learn. `turns` says who learns in an interval, once it is given all agents.
+
+    Learners that follow each other may be parts of one block of the plan: then `count` says how many for each block. What is
+    saved is by blocks of the plan, and fits whatever they are parted into elsewhere.
     """
 
     def __init__(
         self,
         build: Callable[[int], Learner],
-        count: int,
+        count: int | Sequence[int],
         backend: Backend,
         workers: int = 1,
         *,
@@ -111,6 +118,8 @@ class LearnerSet:
         limit_seconds: float | None = None,
         turns: Callable[[Sequence[AgentId]], LearningTurns] = LearningTurns,
     ) -> None:
+        self.parts = [1] * count if isinstance(count, int) else count
+        count = sum(self.parts)
         self.learners = [build(number) for number in range(count)]
         self._limit = limit_seconds
         self._supervisor = Supervisor(backend, native_threads=native_threads)
@@ -121,9 +130,12 @@ class LearnerSet:
         self._supervisor.arena.allocate(end, "the buffers of all learners", "keep fewer steps, or smaller observations")
         arena = self._supervisor.arena
         self.buffers: list[AnyBuffer] = [buffer_of(layout, arena=arena, offset=at) for layout, at in places.values()]
-        make = build if backend.pickles else self.learners.__getitem__
-        for _ in range(min(workers, count)):
-            self._supervisor.add_seat(partial(_LearnerService, make, places))
+        mine = self.learners.__getitem__
+        workers = min(workers, count)
+        for number in range(workers):
+            inline = backend.start is None or (backend.caller_works and number == 0 and workers > 1)
+            make = mine if inline or not backend.pickles else build
+            self._supervisor.add_seat(partial(_LearnerService, make, places), inline=inline)
         self._holders: list[Worker | None] = [None] * count  # the workers that have the learners' states
         self._taken: dict[int, AnyRange] = {}
         self.failures: list[LearnerFailure] = []
@@ -172,7 +184,7 @@ class LearnerSet:
 
     def _ask(self, number: int, progress: float, turn: frozenset[AgentId]) -> Request:
         seat = self._supervisor.seats[number % len(self._supervisor.seats)]
-        here = not self._supervisor.backend.pickles
+        here = seat.inline or not self._supervisor.backend.pickles
         # Another worker may have taken the place of the one that learned before, for a learner that shares it.
         held = seat.worker is not None and seat.worker is self._holders[number]
         self._taken[number] = self.buffers[number].take()
@@ -185,31 +197,40 @@ class LearnerSet:
         return request
 
     def state(self) -> dict[str, Any]:
-        """Return the states of all learners, and the buffers that they will learn from again; arrays are views."""
+        """Return the states of all learners, and the buffers that they will learn from again; most arrays are views."""
         return {
-            "agents": [list(agents) for agents in self.agents],
+            "agents": [[agent for agents in some for agent in agents] for some in self._by_block(self.agents)],
             "turns": self.turns.state(),
             "stopped": sorted(self.turns.stopped),
-            "learners": [dict(learner.state()) for learner in self.learners],
-            "buffers": [None if isinstance(one, SegmentBuffer) else one for one in self.buffers],
+            "learners": [joined([learner.state() for learner in some]) for some in self._by_block(self.learners)],
+            "buffers": [
+                None if isinstance(some[0], SegmentBuffer) else some[0] for some in self._by_block(self.buffers)
+            ],
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Become what `state` has returned, once it is in files."""
-        if state["agents"] != [list(agents) for agents in self.agents]:
+        agents = self.state()["agents"]
+        if state["agents"] != agents:
             raise UsageError(
-                f"agents must be in the blocks that were saved, got {self.agents} in place of {state['agents']}; go on with "
+                f"agents must be in the blocks that were saved, got {agents} in place of {state['agents']}; go on with "
                 f"the same settings"
             )
         self.turns.load_state(state["turns"])
         for agent in state.get("stopped", ()):
             self.turns.stop(agent)
-        for learner, mine in zip(self.learners, state["learners"], strict=True):
-            learner.load_state(mine)
-        for buffer, saved in zip(self.buffers, state["buffers"], strict=True):
+        for some, saved in zip(self._by_block(self.learners), state["learners"], strict=True):
+            for learner, mine in zip(some, parted(saved, [len(one.policy.world.agents) for one in some]), strict=True):
+                learner.load_state(mine)
+        for (buffer, *_), saved in zip(self._by_block(self.buffers), state["buffers"], strict=True):
             if saved is not None:
                 buffer.restore(saved.files, saved.name)
         self._holders = [None] * len(self.learners)
+
+    def _by_block(self, values: Sequence[T]) -> list[Sequence[T]]:
+        """Return what there is of each learner by block of the plan."""
+        ends = list(accumulate(self.parts))
+        return [values[end - count : end] for end, count in zip(ends, self.parts, strict=True)]
 
     @property
     def pids(self) -> list[int]:

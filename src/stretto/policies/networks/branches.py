@@ -27,6 +27,7 @@ class Branches:
         self.sizes: list[int] = sizes.tolist()
         self._shape: tuple[int, ...] = space.shape or ()
         self.starts, self._dtype = starts, space.dtype
+        self._begins_elsewhere = bool(starts.any())
         self._spans: list[tuple[int, int, Tensor | None]] = []  # begin and end, and what rules out those not there
         self.averages: list[Tensor] = []
         """What the outputs of each branch are multiplied with before their sum, to give the average over its actions."""
@@ -72,8 +73,8 @@ class Branches:
     def picked(self, actions: Tensor) -> Tensor:
         """Return what actions of the space pick in each branch (last axis)."""
         axes = actions.shape[: actions.dim() - len(self._shape)]
-        picked = actions.reshape(*axes, -1).long()
-        return picked - torch.from_numpy(self.starts).to(picked.device) if self.starts.any() else picked
+        picked = (actions.reshape(*axes, -1) if self._shape else actions[..., None]).long()
+        return picked - torch.from_numpy(self.starts).to(picked.device) if self._begins_elsewhere else picked
 
     def best(self, outputs: Tensor, allowed: Any) -> Tensor:
         """Return where the output of an allowed action is largest, in each branch (last axis)."""

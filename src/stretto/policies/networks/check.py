@@ -38,8 +38,8 @@ def stacks_exactly(network: Network, batch: int) -> bool:
 def _computed(network: Network, rows: Tensor, states: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Return outputs, their gradient, and what the first tower says when it acts."""
     resets = torch.zeros(rows.shape[:3], dtype=torch.bool, device=rows.device)
-    outputs, _ = network.unroll(rows, states, resets)
-    network.parameters.differentiate([outputs], [outputs.detach().tanh()])
+    going = network.go_through(network.recall(rows, states, resets)[0])
+    going.back(going.outputs.tanh())
     with torch.no_grad():
         acting = network.tower(network.see(rows[:, 0], states)[0], 0)
-    return outputs.detach(), network.parameters.gradient, acting
+    return going.outputs, network.parameters.gradient, acting

@@ -100,7 +100,8 @@ class _ScoredChoices:
     """Choices one beside the other: the logarithms of all probabilities of each, and what was chosen."""
 
     def __init__(self, logarithms: list[Tensor], chosen: Tensor) -> None:
-        self._logarithms, self._chosen = logarithms, torch.split(chosen, 1, -1)
+        self._logarithms = logarithms
+        self._chosen = [chosen] if len(logarithms) == 1 else torch.split(chosen, 1, -1)
         self.likelihoods = _total([one.gather(-1, k) for one, k in zip(logarithms, self._chosen, strict=True)])[..., 0]
 
     @cached_property

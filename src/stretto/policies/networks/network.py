@@ -19,6 +19,7 @@ from stretto.policies.networks.inputs import Inputs
 from stretto.policies.networks.layers import layered
 from stretto.policies.networks.limits import Whole
 from stretto.policies.networks.parameters import Device, Parameters, padded
+from stretto.policies.networks.passes import Layers, Pass
 from stretto.policies.networks.quantiles import COSINES, with_shares
 from stretto.seeding import SeedTree
 
@@ -97,6 +98,17 @@ class Network:
     def use(self, parameters: Parameters) -> None:
         """Compute with other parameters of the same shapes."""
         self.agents, self.parameters = parameters.agents, parameters
+        self._views: Layers | None = None
+        if not parameters.shared:
+            weights, biases = self._merged()
+            self._views = [one.detach() for one in weights], [one.detach() for one in biases]
+        gradients = parameters.gradients
+        self._places = (
+            [gradients[f"weight {layer}"] for layer in self._layers],
+            [gradients[f"bias {layer}"] for layer in self._layers],
+        )
+        self.scales = parameters.by_tower("scales").detach()[:, 0]
+        """The parameters of the first tower that do not depend on what is seen: (agents, how many)."""
         # Acting is a matter of microseconds: these views are made once.
         self._of_tower = [
             tuple(
@@ -145,11 +157,6 @@ class Network:
                 )
                 weight = self.parameters.by_tower("weight cosines")[agent, tower]
                 weight[:, : drawn.shape[1]] = drawn * math.sqrt(2.0)
-
-    @property
-    def scales(self) -> Tensor:
-        """The parameters of the first tower that do not depend on what is seen: (agents, how many)."""
-        return self.parameters.by_tower("scales")[:, 0]
 
     @property
     def state_width(self) -> int:
@@ -202,14 +209,16 @@ class Network:
 
         With `shares`, (agents, rows, how many), it is so many quantiles of the outputs of a row, one behind the other.
         """
-        agents, count, width = seen.shape
-        towers = len(self.outputs)
-        repeated = seen[:, None].expand(agents, towers, count, width).reshape(agents * towers, count, width)
+        agents, towers = seen.shape[0], len(self.outputs)
         if shares is None:
-            outputs = self._layered(repeated, None)
+            outputs = self._layered(seen, None)
         else:
-            outputs = self._quantiles(repeated, shares.repeat_interleave(towers, 0))
+            outputs = self._quantiles(seen.repeat_interleave(towers, 0), shares.repeat_interleave(towers, 0))
         return outputs.view(agents, towers, -1, outputs.shape[-1])
+
+    def go_through(self, seen: Tensor) -> Pass:
+        """Do as `towers`, for a network that learns: the way back is kept, and costs no automatic differentiation."""
+        return Pass(self.parameters, self._activation, seen, self._of_all(detached=True), self._places)
 
     def _features(self, rows: Tensor) -> Tensor:
         return rows if self._convolutions is None else self._convolutions(self.parameters.weights, rows)
@@ -232,8 +241,11 @@ class Network:
             weights, biases = [one[mine] for one in weights], [one[mine] for one in biases]
         return layered(rows, self._activation, weights, biases)
 
-    def _of_all(self) -> tuple[list[Tensor], list[Tensor]]:
+    def _of_all(self, *, detached: bool = False) -> Layers:
         """Return the weights and biases of all towers, layer by layer."""
+        return self._merged() if self._views is None or (torch.is_grad_enabled() and not detached) else self._views
+
+    def _merged(self) -> Layers:
         merged = self.parameters.merged
         return [merged(f"weight {layer}") for layer in self._layers], [
             merged(f"bias {layer}") for layer in self._layers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ class Parameters:
     A tower is one of several networks of equal shape that belong to an agent, such as its actor and its critic; `shapes`
     are the weights of each. What is `shared` is there once for all towers of an agent. `weights` has shared ones as (agents,
     ...), those of towers as (agents x towers, ...) if nothing is shared and as (agents, towers, ...) otherwise.
+    `gradients` has views of the same form.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Parameters:
         self.flat = torch.zeros(agents, self._split + towers * padded(_size(shapes), CHUNK), device=device)
         self.gradient = torch.zeros_like(self.flat)
         self.weights = {name: view.requires_grad_() for name, view in self.named(self.flat).items()}
-        self._gradients = self.named(self.gradient)
+        self.gradients = self.named(self.gradient)
 
     def named(self, flat: Tensor) -> dict[str, Tensor]:
         """Return views of an array like `flat`, one for each weight."""
@@ -65,9 +66,9 @@ class Parameters:
         found.flat.copy_(flat)
         return found
 
-    def by_tower(self, name: str) -> Tensor:
-        """Return a view of the weights of towers: (agents, towers, ...)."""
-        weight = self.weights[name]
+    def by_tower(self, name: str, among: Mapping[str, Tensor] | None = None) -> Tensor:
+        """Return a view of the weights of towers, or of one of their `gradients`: (agents, towers, ...)."""
+        weight = (self.weights if among is None else among)[name]
         return weight if self.shared else weight.view(self.agents, self.towers, *weight.shape[1:])
 
     def merged(self, name: str) -> Tensor:
@@ -75,11 +76,17 @@ class Parameters:
         weight = self.weights[name]
         return weight.flatten(0, 1) if self.shared else weight
 
-    def differentiate(self, results: list[Tensor], gradients: list[Tensor]) -> None:
-        """Write the gradient of results into `gradient`, given the gradient with respect to each of them."""
-        weights = list(self.weights.values())
+    def differentiate(
+        self, results: list[Tensor], gradients: list[Tensor], names: Collection[str] | None = None
+    ) -> None:
+        """Write the gradient of results into `gradient`, given the gradient with respect to each of them.
+
+        With `names`, that of other weights stays as it is.
+        """
+        names = self.weights if names is None else names
+        weights = [self.weights[name] for name in names]
         found: tuple[Tensor | None, ...] = torch.autograd.grad(results, weights, gradients, allow_unused=True)
-        for mine, new in zip(self._gradients.values(), found, strict=True):
+        for mine, new in zip((self.gradients[name] for name in names), found, strict=True):
             if new is None:
                 mine.zero_()
             else:

@@ -68,10 +68,10 @@ class Dqn(StackedLearner):
         norms, counted = self._optimizer.norms(), weights > 0
         losses = torch.where(counted, losses * weights, 0.0).sum(1)
         # A gradient may be finite where the loss is not: Huber's is at most 1.
-        finite = norms.isfinite() & losses.isfinite()
+        finite = (norms.isfinite() & losses.isfinite()).numpy()
         moving &= self._check.passed(finite, moving, self._optimizer.steps, judged.batch)
         learning = moving & counted.any(1).numpy()
-        self._optimizer.step(torch.full((len(moving),), rate, dtype=torch.float64), norms, learning)
+        self._optimizer.step([rate] * len(moving), norms.numpy(), learning)
         self._target.follow(learning)
         self._experience.learned(judged, errors, moving)
         shares = counted / counted.sum(1, keepdim=True).clamp(min=1)

@@ -52,9 +52,9 @@ class FiniteCheck:
         self.stopped = np.zeros(len(self._agents), np.bool_)
         self._before = {name: np.array(array) for name, array in self._policy.state().items()}
 
-    def passed(self, finite: Tensor, learning: Array, updates: Tensor, batch: Any) -> Array:
+    def passed(self, finite: Array, learning: Array, updates: Tensor, batch: Any) -> Array:
         """Return which of those that are `learning` can, given whose losses are finite, and how many updates each had."""
-        failing = learning & ~finite.cpu().numpy()
+        failing = learning & ~finite
         if failing.any():
             for agent in np.flatnonzero(failing).tolist():
                 tried = {name: np.array(array[agent]) for name, array in arrays_of(batch)}

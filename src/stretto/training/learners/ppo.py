@@ -49,6 +49,11 @@ class Ppo(StackedLearner):
                 )
         self.layout = SegmentLayout(block.storage(extras), settings.rows)
 
+    @staticmethod
+    def rows_learned(settings: PpoSettings, steps: int) -> int:
+        """Return how many rows each agent learns from in so many steps of the environment."""
+        return steps * settings.epochs
+
     def learn(self, seen: SegmentSnapshot, progress: float, learning: Array | None = None) -> list[Metrics]:
         """Learn from a segment."""
         self._check.begin()
@@ -65,7 +70,7 @@ class Ppo(StackedLearner):
         rows, allowed = rows.to(device), None if allowed is None else allowed.to(device)
         actions = torch.from_numpy(_by_agent(seen.extras["drawn"] if self._drawn else seen.actions)).to(device)
         with torch.no_grad():
-            outputs = network(rows) if whole is None else whole.to(device).outputs(network, rows)
+            outputs = network(rows) if whole is None else network.towers(whole.to(device).seen(network, rows))
             scored = self._head.score(outputs[:, 0, :count], network.scales, actions, allowed)
         values = outputs[:, 1, :, 0].reshape(agents, -1, self._block.lanes).permute(1, 2, 0).cpu().numpy()
         rewards = seen.rewards
@@ -98,7 +103,7 @@ class Ppo(StackedLearner):
 
     def _epochs(self, experience: Experience, sequences: Sequences, moving: Array, progress: float) -> list[Metrics]:
         settings, agents = self._settings, len(self._block.agents)
-        rates = torch.full((agents,), settings.learning_rate.at(progress), dtype=torch.float64)
+        rates = [settings.learning_rate.at(progress)] * agents
         objective = ClippedObjective(self._network, self._head, settings, settings.entropy.at(progress))
         figures = _Means(agents)
         for epoch in range(settings.epochs):
@@ -106,13 +111,13 @@ class Ppo(StackedLearner):
             streams = [stream if moves else None for stream, moves in zip(self._streams, moving, strict=True)]
             for batch, there in minibatches(streams, sequences, experience, settings.batch):
                 found = objective.differentiate(batch, figures=looks)
-                norms = self._optimizer.norms()
-                learning = self._check.passed(norms.isfinite(), moving & there, self._optimizer.steps, batch)
+                norms = self._optimizer.norms().cpu().numpy()
+                learning = self._check.passed(np.isfinite(norms), moving & there, self._optimizer.steps, batch)
                 moving &= ~self._check.stopped
                 self._optimizer.step(rates, norms, learning)
                 if found is None:
                     continue
-                figures.add(torch.cat([found, norms[None]]), learning)
+                figures.add(found.cpu().numpy(), norms, learning)
                 if settings.most_divergence is not None:
                     moving &= (found[DIVERGENCE] <= 1.5 * settings.most_divergence).cpu().numpy()
         return self._metrics(figures.means, experience, sequences.acted)
@@ -150,8 +155,8 @@ class _Means:
     def __init__(self, agents: int) -> None:
         self._sums, self._counts = np.zeros((len(FIGURES) + 1, agents)), np.zeros(agents)
 
-    def add(self, figures: Tensor, learning: Array) -> None:
-        self._sums[:, learning] += figures.cpu().numpy()[:, learning]
+    def add(self, figures: Array, norms: Array, learning: Array) -> None:
+        self._sums[:, learning] += np.concatenate([figures, norms[None]])[:, learning]
         self._counts += learning
 
     @property

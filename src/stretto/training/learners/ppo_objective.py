@@ -125,11 +125,16 @@ class ClippedObjective:
         """Write the gradient of a batch; return `figures` by name and agent, if asked to."""
         settings, network = self._settings, self._network
         known, weights, low, high = batch.experience, batch.weights, 1 - settings.clip, 1 + settings.clip
-        remembered = batch.remembered
-        outputs = network(known.rows) if remembered is None else remembered.outputs(network, known.rows)
+        if batch.remembered is None:
+            seen = network.see(known.rows, None)[0]
+        else:
+            seen = batch.remembered.seen(network, known.rows)
+        going = network.go_through(seen)
+        outputs = going.outputs
         with torch.no_grad():
             scored = self._head.score(outputs[:, 0], network.scales, known.actions, known.allowed)
-            ratio = (scored.likelihoods - known.likelihoods).exp_()
+            apart = scored.likelihoods - known.likelihoods
+            ratio = apart.exp()
             gained, limited = ratio * known.advantages, ratio.clamp(low, high) * known.advantages
             # Where the clipped term is the smaller one it is constant: no gradient passes.
             by_likelihood = torch.where(gained <= limited, gained, 0.0) * -weights
@@ -138,16 +143,12 @@ class ClippedObjective:
             gradient = torch.zeros_like(outputs)
             gradient[:, 0, :, : by_outputs.shape[-1]] = by_outputs
             wrong = self._errors(outputs[:, 1, :, 0], known)
-            gradient[:, 1, :, 0] = wrong * weights * (2 * settings.value_weight)
-        results, gradients = [outputs], [gradient]
-        if by_scales is not None:
-            results, gradients = [outputs, network.scales], [gradient, by_scales]
-        network.parameters.differentiate(results, gradients)
-        if not figures:
-            return None
-        with torch.no_grad():
+            torch.mul(wrong, weights * (2 * settings.value_weight), out=gradient[:, 1, :, 0])
+            going.back(gradient, by_scales)
+            if not figures:
+                return None
             outside = ((ratio < low) | (ratio > high)).float()
-            divergence = ratio - 1 - (scored.likelihoods - known.likelihoods)
+            divergence = ratio - 1 - apart
             each = -torch.minimum(gained, limited), wrong * wrong, divergence, outside, scored.entropies()
             return torch.stack([(one * weights).sum(1) for one in each])
 
