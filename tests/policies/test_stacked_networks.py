@@ -75,6 +75,41 @@ def test_outputs_and_gradients_of_a_block_are_those_of_its_agents_alone(space, w
         assert torch.equal(mine[1], gradient[some])
 
 
+@pytest.mark.parametrize("memory", [None, "gru"])
+@pytest.mark.parametrize(("widths", "shared"), [((64, 64), 1), ((40, 24), 2), ((64,), 3)])
+def test_a_block_with_shared_layers_computes_what_its_agents_compute_alone(widths, shared, memory) -> None:
+    settings = NetworkSettings(widths, shared_layers=shared, memory=memory, memory_width=40)
+    assert stacks_exactly(network_of(range(AGENTS), FIVE, (3, 1), settings), 64)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("shared", [1, 2])
+def test_towers_with_shared_layers_are_heads_on_one_network(shared, activation) -> None:
+    settings = NetworkSettings((16, 24), shared_layers=shared, activation=activation)
+    network = network_of(range(1), FIVE, (3, 1), settings)
+    named = network.parameters.weights
+    rows = network.inputs.rows(observations(FIVE, 1, 32))
+    outputs = network(rows)
+    network.parameters.differentiate([outputs], [2 * outputs.detach()])
+    mine = {name: gradient[0].clone() for name, gradient in network.parameters.named(network.parameters.gradient).items()}
+    function = torch.tanh if activation == "tanh" else torch.relu
+    hidden, towers = rows[0], []
+    for layer in range(shared):
+        hidden = function(hidden @ named[f"shared weight {layer}"][0] + named[f"shared bias {layer}"][0])
+    for tower in range(2):
+        seen = hidden
+        for layer in range(3 - shared):
+            seen = seen @ named[f"weight {layer}"][0, tower] + named[f"bias {layer}"][0, tower]
+            seen = function(seen) if layer < 2 - shared else seen
+        towers.append(seen)
+    torch.testing.assert_close(outputs[0], torch.stack(towers))
+    loss = (torch.stack(towers) ** 2).sum()
+    theirs = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+    for name, gradient in zip(named, theirs, strict=True):
+        if gradient is not None:
+            torch.testing.assert_close(mine[name], gradient[0])
+
+
 @pytest.mark.parametrize("memory", ["gru", "lstm"])
 def test_cells_compute_what_those_of_torch_compute(memory) -> None:
     network = network_of(range(1), FIVE, (2, 1), NetworkSettings(memory=memory, memory_width=32))

@@ -10,14 +10,21 @@ from torch import Tensor
 ACTIVATIONS = "tanh", "relu"
 
 
-def layered(rows: Tensor, activation: str, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
-    """Return what layers make of (networks, rows, width) numbers, with an activation after all but the last."""
+def layered(
+    rows: Tensor, activation: str, weights: list[Tensor], biases: list[Tensor], *, activated: bool = False
+) -> Tensor:
+    """Return what layers make of (networks, rows, width) numbers.
+
+    There is an activation after all but the last, and after the last if it is to be `activated`.
+    """
     if not torch.is_grad_enabled():
         for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
             rows = _activated(rows, weight, bias, activation)
+        if activated:
+            return _activated(rows, weights[-1], biases[-1], activation)
         return torch.baddbmm(biases[-1], rows, weights[-1])
     apply: Any = _Layers.apply
-    found: Tensor = apply(rows, activation, len(weights), *weights, *biases)
+    found: Tensor = apply(rows, activation, activated, len(weights), *weights, *biases)
     return found
 
 
@@ -43,16 +50,18 @@ class _Layers(torch.autograd.Function):
     """One step of automatic differentiation for all layers: a step for every product costs more than the product."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, activation: str, count: int, *parameters: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, rows: Tensor, activation: str, activated: bool, count: int, *parameters: Tensor
+    ) -> Tensor:
         hidden, seen = rows, []
         for layer in range(count):
             seen.append(hidden)
             weight, bias = parameters[layer], parameters[count + layer]
-            if layer < count - 1:
+            if layer < count - 1 or activated:
                 hidden = _activated(hidden, weight, bias, activation)
             else:
                 hidden = torch.baddbmm(bias, hidden, weight)
-        ctx.save_for_backward(*seen, *parameters[:count])
+        ctx.save_for_backward(*seen, *parameters[:count], *([hidden] if activated else []))
         ctx.activation = activation
         return hidden
 
@@ -61,6 +70,8 @@ class _Layers(torch.autograd.Function):
         saved = ctx.saved_tensors
         count = len(saved) // 2
         gradient = gradients[0]
+        if len(saved) % 2:  # the last layer was activated, too; autograd's own array must not be overwritten
+            gradient = pulled(gradient.clone(), saved[-1], ctx.activation)
         by_weight: list[Tensor | None] = [None] * count
         by_bias: list[Tensor | None] = [None] * count
         for layer in range(count - 1, -1, -1):
@@ -71,4 +82,4 @@ class _Layers(torch.autograd.Function):
                 gradient = torch.bmm(gradient, saved[count + layer].transpose(1, 2))
             if layer:
                 gradient = pulled(gradient, seen, ctx.activation)
-        return (gradient if ctx.needs_input_grad[0] else None, None, None, *by_weight, *by_bias)
+        return (gradient if ctx.needs_input_grad[0] else None, None, None, None, *by_weight, *by_bias)
