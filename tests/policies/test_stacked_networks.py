@@ -11,7 +11,9 @@ from gymnasium import spaces
 torch = pytest.importorskip("torch")
 
 from stretto.policies.networks.check import stacks_exactly  # noqa: E402
+from stretto.policies.networks.inputs import Inputs  # noqa: E402
 from stretto.policies.networks.network import Network, NetworkSettings  # noqa: E402
+from stretto.policies.networks.normalizer import Normalizer  # noqa: E402
 from stretto.seeding import SeedTree  # noqa: E402
 
 FIVE = spaces.Box(-1, 1, (5,))
@@ -108,6 +110,37 @@ def test_towers_with_shared_layers_are_heads_on_one_network(shared, activation) 
     for name, gradient in zip(named, theirs, strict=True):
         if gradient is not None:
             torch.testing.assert_close(mine[name], gradient[0])
+
+
+SEVERAL = spaces.Dict({"many": spaces.Box(-1, 1, (8, 8)), "one": spaces.Discrete(3), "few": spaces.Box(-1, 1, (4,))})
+
+
+def test_balanced_parts_weigh_the_same_whatever_their_size() -> None:
+    plain, balanced = Inputs(SEVERAL), Inputs(SEVERAL, balanced=True)
+    seen = observations(SEVERAL, 2, 5)
+    weights = np.zeros(plain.width)
+    begin = 0
+    for leaf in plain.leaves:
+        size = {"many": 64, "one": 3, "few": 4}[leaf.path[0]]
+        weights[begin : begin + size] = np.sqrt(64 / size)
+        begin += size
+    torch.testing.assert_close(balanced.rows(seen), plain.rows(seen) * torch.from_numpy(weights.astype(np.float32)))
+    assert Inputs(FIVE, balanced=True).weights is None
+
+
+def test_normalizing_keeps_the_weights_of_balanced_parts() -> None:
+    inputs = Inputs(SEVERAL, balanced=True)
+    weights = inputs.weights
+    assert weights is not None
+    draw = np.random.default_rng(0)
+    rows = torch.from_numpy(draw.normal(3.0, 7.0, (1, 4096, inputs.width)).astype(np.float32))
+    normalizer = Normalizer(1, inputs.width, weights)
+    normalizer.update(rows, np.ones((1, 4096), np.bool_))
+    found = normalizer(rows)
+    np.testing.assert_allclose(found[0].numpy().std(0), weights, rtol=0.02)
+    extreme = normalizer(torch.full((1, 1, inputs.width), 1e6))
+    np.testing.assert_allclose(extreme[0, 0].numpy(), 10 * weights, rtol=1e-6)
+    torch.testing.assert_close(normalizer.part(slice(0, 1))(rows), found)
 
 
 @pytest.mark.parametrize("memory", ["gru", "lstm"])

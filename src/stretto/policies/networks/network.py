@@ -32,16 +32,17 @@ class NetworkSettings:
     convolves small ones too. With a `memory`, what was seen goes through a GRU or LSTM of `memory_width` before the layers.
     The first weights of layers are `initial`ly orthogonal and biases zero, or both are drawn evenly. Towers, such as actor
     and critic, have the first `shared_layers` of the hidden layers in common; where a network sees many numbers, that halves
-    the work.
+    the work. With `balance_parts`, a few numbers in a Dict weigh as much as the many of another part of it.
     """
 
     widths: tuple[Whole, ...] = (64, 64)
-    shared_layers: NotNegative = 0
     activation: Literal["tanh", "relu"] = "tanh"
     body: Literal["auto", "mlp", "cnn"] = "auto"
     memory: Literal["gru", "lstm"] | None = None
     memory_width: Whole = 64
     initial: Literal["orthogonal", "uniform"] = "orthogonal"
+    shared_layers: NotNegative = 0
+    balance_parts: bool = False
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> NetworkSettings:
@@ -68,7 +69,7 @@ class Network:
         *,
         quantiles: bool = False,
     ) -> None:
-        self.inputs, self.outputs = Inputs(space, settings.body), tuple(outputs)
+        self.inputs, self.outputs = Inputs(space, settings.body, balanced=settings.balance_parts), tuple(outputs)
         self.settings, self._activation = settings, settings.activation
         size, width = self.inputs.size, self.inputs.width
         shared: dict[str, tuple[int, ...]] = {}

@@ -15,9 +15,14 @@ MOST = 10.0
 
 
 class Normalizer:
-    """Brings the first `width` numbers of rows to mean 0 and variance 1, agent by agent; images behind them stay."""
+    """Brings the first `width` numbers of rows to mean 0 and variance 1, agent by agent; images behind them stay.
 
-    def __init__(self, agents: int, width: int) -> None:
+    Numbers that have `weights` get these as their standard deviation.
+    """
+
+    def __init__(self, agents: int, width: int, weights: Array | None = None) -> None:
+        self._weights = weights
+        self._most: float | Tensor = MOST if weights is None else torch.from_numpy(weights * np.float32(MOST))
         self.counts = np.zeros(agents)
         self.means, self.variances = np.zeros((agents, width)), np.ones((agents, width))
         self._refresh()
@@ -25,12 +30,12 @@ class Normalizer:
     def __call__(self, rows: Tensor) -> Tensor:
         """Return (agents, rows, width) numbers, normalized."""
         width = self.means.shape[1]
-        found = rows[..., :width].sub(self._mean).mul_(self._scale).clamp_(-MOST, MOST)
+        found = rows[..., :width].sub(self._mean).mul_(self._scale).clamp_(-self._most, self._most)
         return found if rows.shape[-1] == width else torch.cat([found, rows[..., width:]], -1)
 
     def part(self, agents: slice) -> Normalizer:
         """Return that of some agents, copied."""
-        found = Normalizer(len(self.counts[agents]), self.means.shape[1])
+        found = Normalizer(len(self.counts[agents]), self.means.shape[1], self._weights)
         found.load_state({name: array[agents] for name, array in self.state().items()})
         return found
 
@@ -60,4 +65,5 @@ class Normalizer:
 
     def _refresh(self) -> None:
         self._mean = torch.from_numpy(self.means.astype(np.float32))[:, None]
-        self._scale = torch.from_numpy((1.0 / np.sqrt(self.variances + 1e-8)).astype(np.float32))[:, None]
+        weights = 1.0 if self._weights is None else self._weights
+        self._scale = torch.from_numpy((weights / np.sqrt(self.variances + 1e-8)).astype(np.float32))[:, None]
