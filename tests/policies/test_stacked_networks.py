@@ -93,7 +93,9 @@ def test_towers_with_shared_layers_are_heads_on_one_network(shared, activation) 
     rows = network.inputs.rows(observations(FIVE, 1, 32))
     outputs = network(rows)
     network.parameters.differentiate([outputs], [2 * outputs.detach()])
-    mine = {name: gradient[0].clone() for name, gradient in network.parameters.named(network.parameters.gradient).items()}
+    mine = {
+        name: gradient[0].clone() for name, gradient in network.parameters.named(network.parameters.gradient).items()
+    }
     function = torch.tanh if activation == "tanh" else torch.relu
     hidden, towers = rows[0], []
     for layer in range(shared):

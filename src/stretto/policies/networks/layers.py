@@ -50,9 +50,7 @@ class _Layers(torch.autograd.Function):
     """One step of automatic differentiation for all layers: a step for every product costs more than the product."""
 
     @staticmethod
-    def forward(
-        ctx: Any, rows: Tensor, activation: str, activated: bool, count: int, *parameters: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, activation: str, activated: bool, count: int, *parameters: Tensor) -> Tensor:
         hidden, seen = rows, []
         for layer in range(count):
             seen.append(hidden)

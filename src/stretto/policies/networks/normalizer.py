@@ -21,8 +21,7 @@ class Normalizer:
     """
 
     def __init__(self, agents: int, width: int, weights: Array | None = None) -> None:
-        self._weights = weights
-        self._most: float | Tensor = MOST if weights is None else torch.from_numpy(weights * np.float32(MOST))
+        self._weights = None if weights is None else torch.from_numpy(weights)
         self.counts = np.zeros(agents)
         self.means, self.variances = np.zeros((agents, width)), np.ones((agents, width))
         self._refresh()
@@ -30,12 +29,15 @@ class Normalizer:
     def __call__(self, rows: Tensor) -> Tensor:
         """Return (agents, rows, width) numbers, normalized."""
         width = self.means.shape[1]
-        found = rows[..., :width].sub(self._mean).mul_(self._scale).clamp_(-self._most, self._most)
+        found = rows[..., :width].sub(self._mean).mul_(self._scale).clamp_(-MOST, MOST)
+        if self._weights is not None:
+            found.mul_(self._weights)
         return found if rows.shape[-1] == width else torch.cat([found, rows[..., width:]], -1)
 
     def part(self, agents: slice) -> Normalizer:
         """Return that of some agents, copied."""
-        found = Normalizer(len(self.counts[agents]), self.means.shape[1], self._weights)
+        weights = None if self._weights is None else self._weights.numpy()
+        found = Normalizer(len(self.counts[agents]), self.means.shape[1], weights)
         found.load_state({name: array[agents] for name, array in self.state().items()})
         return found
 
@@ -65,5 +67,4 @@ class Normalizer:
 
     def _refresh(self) -> None:
         self._mean = torch.from_numpy(self.means.astype(np.float32))[:, None]
-        weights = 1.0 if self._weights is None else self._weights
-        self._scale = torch.from_numpy((weights / np.sqrt(self.variances + 1e-8)).astype(np.float32))[:, None]
+        self._scale = torch.from_numpy((1.0 / np.sqrt(self.variances + 1e-8)).astype(np.float32))[:, None]
