@@ -7,8 +7,11 @@ import pytest
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 
-NEEDS = {"stable_baselines": "stable_baselines3", "own_learner": "torch", "memory": "torch"}
+NEEDS = {"stable_baselines": "stable_baselines3", "own_learner": "torch", "memory": "torch", "foundry": "torch"}
 """What is not installed with every version of Python that the tests run on."""
+
+SHORTER = {"foundry": ["4096"]}
+"""What examples are given that would take minutes."""
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
@@ -16,7 +19,12 @@ def test_an_example_runs_as_it_stands(example, tmp_path):
     if example.stem in NEEDS:
         pytest.importorskip(NEEDS[example.stem])
     ran = subprocess.run(
-        [sys.executable, example], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, example, *SHORTER.get(example.stem, [])],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.strip()

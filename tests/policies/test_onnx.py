@@ -61,6 +61,8 @@ POLICIES = {
     "a GRU": lambda: actor_of(FIVE, spaces.MultiDiscrete([3, 2]), memory="gru", memory_width=8),
     "an LSTM": lambda: actor_of(FIVE, spaces.Discrete(4), memory="lstm", memory_width=8),
     "parts": lambda: actor_of(PARTS, spaces.Discrete(4)),
+    "balanced parts": lambda: actor_of(PARTS, spaces.Discrete(4), body="mlp", balance_parts=True),
+    "a shared layer": lambda: actor_of(FIVE, spaces.Discrete(4), shared_layers=1),
     "values": lambda: ValuePolicy.new(
         spec_of(FIVE, spaces.Discrete(4)),
         [SeedTree(1).child(agent) for agent in AGENTS],

@@ -12,7 +12,9 @@ torch = pytest.importorskip("torch")
 
 from stretto.policies.networks import layers  # noqa: E402
 from stretto.policies.networks.check import stacks_exactly  # noqa: E402
+from stretto.policies.networks.inputs import Inputs  # noqa: E402
 from stretto.policies.networks.network import Network, NetworkSettings  # noqa: E402
+from stretto.policies.networks.normalizer import Normalizer  # noqa: E402
 from stretto.seeding import SeedTree  # noqa: E402
 
 FIVE = spaces.Box(-1, 1, (5,))
@@ -103,6 +105,74 @@ def test_wide_products_are_those_of_plain_layers(linear: Any, monkeypatch: pytes
     hidden = torch.tanh(rows[:, None] @ weights["weight 0"] + weights["bias 0"])
     wanted = hidden @ weights["weight 1"] + weights["bias 1"]
     torch.testing.assert_close(network.go_through(rows).outputs, wanted.detach())
+
+
+@pytest.mark.parametrize("memory", [None, "gru"])
+@pytest.mark.parametrize(("widths", "shared"), [((64, 64), 1), ((40, 24), 2), ((64,), 3)])
+def test_a_block_with_shared_layers_computes_what_its_agents_compute_alone(widths, shared, memory) -> None:
+    settings = NetworkSettings(widths, shared_layers=shared, memory=memory, memory_width=40)
+    assert stacks_exactly(network_of(range(AGENTS), FIVE, (3, 1), settings), 64)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("shared", [1, 2])
+def test_towers_with_shared_layers_are_heads_on_one_network(shared, activation) -> None:
+    settings = NetworkSettings((16, 24), shared_layers=shared, activation=activation)
+    network = network_of(range(1), FIVE, (3, 1), settings)
+    named = network.parameters.weights
+    rows = network.inputs.rows(observations(FIVE, 1, 32))
+    outputs = network(rows)
+    network.parameters.differentiate([outputs], [2 * outputs.detach()])
+    mine = {
+        name: gradient[0].clone() for name, gradient in network.parameters.named(network.parameters.gradient).items()
+    }
+    function = torch.tanh if activation == "tanh" else torch.relu
+    hidden, towers = rows[0], []
+    for layer in range(shared):
+        hidden = function(hidden @ named[f"shared weight {layer}"][0] + named[f"shared bias {layer}"][0])
+    for tower in range(2):
+        seen = hidden
+        for layer in range(3 - shared):
+            seen = seen @ named[f"weight {layer}"][0, tower] + named[f"bias {layer}"][0, tower]
+            seen = function(seen) if layer < 2 - shared else seen
+        towers.append(seen)
+    torch.testing.assert_close(outputs[0], torch.stack(towers))
+    loss = (torch.stack(towers) ** 2).sum()
+    theirs = torch.autograd.grad(loss, list(named.values()), allow_unused=True)
+    for name, gradient in zip(named, theirs, strict=True):
+        if gradient is not None:
+            torch.testing.assert_close(mine[name], gradient[0])
+
+
+SEVERAL = spaces.Dict({"many": spaces.Box(-1, 1, (8, 8)), "one": spaces.Discrete(3), "few": spaces.Box(-1, 1, (4,))})
+
+
+def test_balanced_parts_weigh_the_same_whatever_their_size() -> None:
+    plain, balanced = Inputs(SEVERAL), Inputs(SEVERAL, balanced=True)
+    seen = observations(SEVERAL, 2, 5)
+    weights = np.zeros(plain.width)
+    begin = 0
+    for leaf in plain.leaves:
+        size = {"many": 64, "one": 3, "few": 4}[leaf.path[0]]
+        weights[begin : begin + size] = np.sqrt(64 / size)
+        begin += size
+    torch.testing.assert_close(balanced.rows(seen), plain.rows(seen) * torch.from_numpy(weights.astype(np.float32)))
+    assert Inputs(FIVE, balanced=True).weights is None
+
+
+def test_normalizing_keeps_the_weights_of_balanced_parts() -> None:
+    inputs = Inputs(SEVERAL, balanced=True)
+    weights = inputs.weights
+    assert weights is not None
+    draw = np.random.default_rng(0)
+    rows = torch.from_numpy(draw.normal(3.0, 7.0, (1, 4096, inputs.width)).astype(np.float32))
+    normalizer = Normalizer(1, inputs.width, weights)
+    normalizer.update(rows, np.ones((1, 4096), np.bool_))
+    found = normalizer(rows)
+    np.testing.assert_allclose(found[0].numpy().std(0), weights, rtol=0.02)
+    extreme = normalizer(torch.full((1, 1, inputs.width), 1e6))
+    np.testing.assert_allclose(extreme[0, 0].numpy(), 10 * weights, rtol=1e-6)
+    torch.testing.assert_close(normalizer.part(slice(0, 1))(rows), found)
 
 
 @pytest.mark.parametrize("memory", ["gru", "lstm"])

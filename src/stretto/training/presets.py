@@ -114,13 +114,24 @@ PRESETS = {
             },
         },
     ),
+    # What a cog carries decides where it must go, and is 7 numbers beside 847 of its view. Unless they weigh the same, agents
+    # learn to gather and never find the forge.
     "foundry": Preset(
         "foundry*",
         {
             "ppo": {
-                "steps": 500_000,
-                "num_envs": 16,
-                "ppo": {"rows": 64, "batch": 256, "epochs": 4, "learning_rate": 1e-3, "entropy": 0.01},
+                "steps": 1_000_000,
+                "num_envs": 64,
+                "ppo": {
+                    "rows": 32,
+                    "batch": 256,
+                    "epochs": 2,
+                    "learning_rate": 1e-3,
+                    "entropy": 0.03,
+                    "normalize_observations": True,
+                    "normalize_rewards": True,
+                    "network": {"shared_layers": 1, "balance_parts": True},
+                },
             },
         },
     ),

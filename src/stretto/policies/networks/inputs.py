@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,9 +49,12 @@ class Inputs:
     First come those that are no images: `numbers` of them with zeros behind the `size` that count. Discrete parts become
     one-hot codes, uint8 parts are divided by 255, other numbers stay as they are. Then come `images`, pixel by pixel.
     Rows of nothing but uint8 images stay uint8, which takes a quarter of the memory, and are divided when they are used.
+
+    In a `balanced` network all parts that are no images have the same weight: `weights` says by what each number is
+    multiplied. It is `None` if that is 1.
     """
 
-    def __init__(self, space: spaces.Space[Any], body: str = "auto") -> None:
+    def __init__(self, space: spaces.Space[Any], body: str = "auto", *, balanced: bool = False) -> None:
         found = list(leaves(space))
         if loose := [leaf for leaf in found if not leaf.fixed]:
             raise InvalidSpace(
@@ -69,6 +73,7 @@ class Inputs:
         self.size = sum(self._sizes[: len(plain)])
         self.numbers = self.width = padded(self.size)
         self._begins = np.cumsum([0, *self._sizes[: len(plain)]]).tolist()[: len(plain)]
+        self.weights = _weights(self._sizes[: len(plain)], self.numbers) if balanced else None
         self.images: list[Image] = []
         for leaf in pictures:
             self._begins.append(self.width)
@@ -82,12 +87,28 @@ class Inputs:
         axes = np.shape(first.get(observations))[: -len(first.shape) or None]
         rows = np.zeros((*axes, self.width), np.uint8 if self.bytes else np.float32)
         for leaf, begin, size in zip(self.leaves, self._begins, self._sizes, strict=True):
-            _write(rows[..., begin : begin + size], leaf, np.asarray(leaf.get(observations)))
+            part = rows[..., begin : begin + size]
+            _write(part, leaf, np.asarray(leaf.get(observations)))
+            if self.weights is not None and begin < self.numbers and self.weights[begin] != 1:
+                part *= self.weights[begin]
         return torch.from_numpy(rows)
 
     def allowed(self, observations: Any) -> Array | None:
         """Return which actions are allowed, or `None` if all are."""
         return None if self.mask is None else np.asarray(self.mask.get(observations)) != 0
+
+
+def _weights(sizes: Sequence[int], width: int) -> Array | None:
+    """Return factors that give parts of any size the same share of what a layer with random weights makes of them.
+
+    The largest part stays as it is. Where one number says how the others are to be read, as what an agent carries does, it
+    would be lost beside hundreds of them.
+    """
+    if len(set(sizes)) < 2:
+        return None
+    factors = np.ones(width, np.float32)
+    factors[: sum(sizes)] = np.repeat(np.sqrt(max(sizes) / np.maximum(sizes, 1)), sizes)
+    return factors
 
 
 def _is_image(leaf: Leaf, body: str) -> bool:

@@ -19,23 +19,28 @@ _LINEAR: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "de
 width: then this takes 0.55 of the time. A call takes 10 µs, so that only large products gain."""
 
 
-def layered(rows: Tensor, activation: str, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
-    """Return what layers make of (agents, rows, width) numbers, with an activation after all but the last.
+def layered(
+    rows: Tensor, activation: str, weights: list[Tensor], biases: list[Tensor], *, activated: bool = False
+) -> Tensor:
+    """Return what layers make of (agents, rows, width) numbers.
 
-    Weights are (networks, width, next width). With several networks for an agent, one behind the other, each gets its rows.
+    There is an activation after all but the last, and after the last if it is to be `activated`. Weights are (networks,
+    width, next width). With several networks for an agent, one behind the other, each gets its rows.
     """
     if not torch.is_grad_enabled():
-        return through(rows, activation, weights, biases)[-1]
+        return through(rows, activation, weights, biases, activated=activated)[-1]
     apply: Any = _Layers.apply
-    found: Tensor = apply(rows, activation, len(weights), *weights, *biases)
+    found: Tensor = apply(rows, activation, activated, len(weights), *weights, *biases)
     return found
 
 
-def through(rows: Tensor, activation: str, weights: Sequence[Tensor], biases: Sequence[Tensor]) -> list[Tensor]:
+def through(
+    rows: Tensor, activation: str, weights: Sequence[Tensor], biases: Sequence[Tensor], *, activated: bool = False
+) -> list[Tensor]:
     """Return what the first layer takes, what each but the last has made of it, and the outputs."""
     found, last = [_spread(rows, weights[0])], len(weights) - 1
     for layer, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        if layer == last:
+        if layer == last and not activated:
             found.append(_product(found[-1], weight, bias))
         else:
             found.append(_activated(found[-1], weight, bias, activation))
@@ -141,9 +146,9 @@ class _Layers(torch.autograd.Function):
     """One step of automatic differentiation for all layers: a step for every product costs more than the product."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, activation: str, count: int, *parameters: Tensor) -> Tensor:
-        *went, outputs = through(rows, activation, parameters[:count], parameters[count:])
-        ctx.save_for_backward(*went, *parameters)
+    def forward(ctx: Any, rows: Tensor, activation: str, activated: bool, count: int, *parameters: Tensor) -> Tensor:
+        *went, outputs = through(rows, activation, parameters[:count], parameters[count:], activated=activated)
+        ctx.save_for_backward(*went, *parameters, *([outputs] if activated else []))
         ctx.activation, ctx.agents = activation, len(rows)
         return outputs
 
@@ -151,8 +156,11 @@ class _Layers(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         saved = ctx.saved_tensors
         count = len(saved) // 3
-        went, weights, biases = saved[:count], saved[count : 2 * count], saved[2 * count :]
+        went, weights, biases = saved[:count], saved[count : 2 * count], saved[2 * count : 3 * count]
         by_weight, by_bias = [list(map(torch.empty_like, some)) for some in (weights, biases)]
         to_agents = ctx.agents if ctx.needs_input_grad[0] else 0
-        gradient = back(gradients[0], went, ctx.activation, weights, by_weight, by_bias, to_agents=to_agents)
-        return gradient, None, None, *by_weight, *by_bias
+        by_outputs = gradients[0]
+        if len(saved) > 3 * count:  # the last layer was activated, too; autograd's own array must not be overwritten
+            by_outputs = pulled(by_outputs.clone(), saved[-1], ctx.activation)
+        gradient = back(by_outputs, went, ctx.activation, weights, by_weight, by_bias, to_agents=to_agents)
+        return gradient, None, None, None, *by_weight, *by_bias

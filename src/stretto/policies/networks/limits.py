@@ -9,6 +9,9 @@ from annotated_types import Ge, Gt, Le
 Whole = Annotated[int, Ge(1)]
 """How many of something there are."""
 
+NotNegative = Annotated[int, Ge(0)]
+"""How many of something there are, perhaps none."""
+
 Share = Annotated[float, Ge(0.0), Le(1.0)]
 """A part of a whole."""
 

@@ -17,10 +17,11 @@ from stretto.policies.networks.convolutions import Convolutions
 from stretto.policies.networks.initial import orthogonal, uniform
 from stretto.policies.networks.inputs import Inputs
 from stretto.policies.networks.layers import layered
-from stretto.policies.networks.limits import Whole
+from stretto.policies.networks.limits import NotNegative, Whole
 from stretto.policies.networks.parameters import Device, Parameters, padded
 from stretto.policies.networks.passes import Layers, Pass
 from stretto.policies.networks.quantiles import COSINES, with_shares
+from stretto.policies.networks.trunk import Trunk
 from stretto.seeding import SeedTree
 
 
@@ -30,7 +31,9 @@ class NetworkSettings:
 
     With a `body` of "auto", large images go through convolutions first; "mlp" takes all images as plain numbers, "cnn"
     convolves small ones too. With a `memory`, what was seen goes through a GRU or LSTM of `memory_width` before the layers.
-    The first weights of layers are `initial`ly orthogonal and biases zero, or both are drawn evenly.
+    The first weights of layers are `initial`ly orthogonal and biases zero, or both are drawn evenly. Towers, such as actor
+    and critic, have the first `shared_layers` of the hidden layers in common; where a network sees many numbers, that halves
+    the work. With `balance_parts`, a few numbers in a Dict weigh as much as the many of another part of it.
     """
 
     widths: tuple[Whole, ...] = (64, 64)
@@ -39,6 +42,8 @@ class NetworkSettings:
     memory: Literal["gru", "lstm"] | None = None
     memory_width: Whole = 64
     initial: Literal["orthogonal", "uniform"] = "orthogonal"
+    shared_layers: NotNegative = 0
+    balance_parts: bool = False
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> NetworkSettings:
@@ -49,9 +54,9 @@ class NetworkSettings:
 class Network:
     """Networks of equal shape, one for each agent and tower. `outputs` are the outputs of each tower.
 
-    An agent's towers share its convolutions and its memory. All layers are computed in one batched product each; what an
-    agent gets does not depend on who else is there. Networks with `quantiles` can be asked for quantiles of their outputs,
-    by the share of the distribution below each.
+    An agent's towers share its convolutions, its memory and perhaps some layers. All layers are computed in one batched
+    product each; what an agent gets does not depend on who else is there. Networks with `quantiles` can be asked for
+    quantiles of their outputs, by the share of the distribution below each.
     """
 
     def __init__(
@@ -65,11 +70,11 @@ class Network:
         *,
         quantiles: bool = False,
     ) -> None:
-        self.inputs, self.outputs = Inputs(space, settings.body), tuple(outputs)
+        self.inputs, self.outputs = Inputs(space, settings.body, balanced=settings.balance_parts), tuple(outputs)
         self.settings, self._activation = settings, settings.activation
         size, width = self.inputs.size, self.inputs.width
         shared: dict[str, tuple[int, ...]] = {}
-        self._convolutions = self.memory = None
+        self._convolutions = self.memory = self._trunk = None
         if self.inputs.images:
             self._convolutions = Convolutions(self.inputs.images, self.inputs.numbers)
             size = width = self._convolutions.width
@@ -78,8 +83,13 @@ class Network:
             self.memory = Memory(settings.memory, size, width, settings.memory_width)
             size, width = self.memory.size, self.memory.width
             shared |= self.memory.shapes
-        self._sizes = [size, *settings.widths]
-        widths = [width, *map(padded, settings.widths), padded(max(outputs))]
+        common, own = settings.widths[: settings.shared_layers], settings.widths[settings.shared_layers :]
+        if common:
+            self._trunk = Trunk(size, width, common, settings.activation, settings.initial)
+            size, width = self._trunk.size, self._trunk.width
+            shared |= self._trunk.shapes
+        self._sizes = [size, *own]
+        widths = [width, *map(padded, own), padded(max(outputs))]
         self._layers = range(len(widths) - 1)
         shapes: dict[str, tuple[int, ...]] = {}
         for layer in self._layers:
@@ -87,7 +97,7 @@ class Network:
             shapes[f"bias {layer}"] = 1, widths[layer + 1]
         shapes["scales"] = (scales,)
         # The layer that sees the cosines of shares too: the last hidden one, or the outputs if that is the first.
-        self._mixed = max(len(settings.widths) - 1, min(1, len(settings.widths))) if quantiles else None
+        self._mixed = max(len(own) - 1, min(1, len(own))) if quantiles else None
         if self._mixed is not None:
             shapes |= {"weight cosines": (COSINES, widths[self._mixed]), "bias cosines": (1, widths[self._mixed])}
         self.use(Parameters(len(trees), len(outputs), shapes, shared))
@@ -135,7 +145,7 @@ class Network:
 
     def _begin(self, agent: int, tree: SeedTree, gains: Sequence[float]) -> None:
         """Draw the first weights of an agent."""
-        for part in (self._convolutions, self.memory):
+        for part in (self._convolutions, self.memory, self._trunk):
             if part is not None:
                 part.begin(self.parameters.weights, agent, tree)
         for tower, (count, gain) in enumerate(zip(self.outputs, gains, strict=True)):
@@ -166,10 +176,10 @@ class Network:
     def see(self, rows: Tensor, states: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return what towers take of (agents, rows, width) rows, one a state, and the states after them."""
         seen = self._features(rows)
-        if self.memory is None or states is None:
-            return seen, states
-        states = self.memory.step(self.parameters.weights, seen, states)
-        return states[..., : self.memory.width], states
+        if self.memory is not None and states is not None:
+            states = self.memory.step(self.parameters.weights, seen, states)
+            seen = states[..., : self.memory.width]
+        return self._common(seen), states
 
     def recall(
         self, rows: Tensor, states: Tensor | None, resets: Tensor | None, acted: Tensor | None = None
@@ -187,7 +197,7 @@ class Network:
             by_time = seen.view(*rows.shape[:3], -1)
             seen, states = self.memory.unroll(self.parameters.weights, by_time, states, resets, acted)
             seen = seen.flatten(1, 2)
-        return seen, states
+        return self._common(seen), states
 
     def unroll(
         self, rows: Tensor, states: Tensor | None, resets: Tensor | None, acted: Tensor | None = None
@@ -198,7 +208,7 @@ class Network:
 
     def __call__(self, rows: Tensor, shares: Tensor | None = None) -> Tensor:
         """Return the outputs of all towers of a network without a memory, as `towers` does."""
-        return self.towers(self._features(rows), shares)
+        return self.towers(self._common(self._features(rows)), shares)
 
     def tower(self, seen: Tensor, tower: int) -> Tensor:
         """Return the outputs of one tower for what `see` returned: (agents, rows, width)."""
@@ -222,6 +232,9 @@ class Network:
 
     def _features(self, rows: Tensor) -> Tensor:
         return rows if self._convolutions is None else self._convolutions(self.parameters.weights, rows)
+
+    def _common(self, seen: Tensor) -> Tensor:
+        return seen if self._trunk is None else self._trunk(self.parameters.weights, seen)
 
     def _quantiles(self, rows: Tensor, shares: Tensor) -> Tensor:
         """Return what all towers make of rows and shares."""

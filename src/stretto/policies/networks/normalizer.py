@@ -15,9 +15,13 @@ MOST = 10.0
 
 
 class Normalizer:
-    """Brings the first `width` numbers of rows to mean 0 and variance 1, agent by agent; images behind them stay."""
+    """Brings the first `width` numbers of rows to mean 0 and variance 1, agent by agent; images behind them stay.
 
-    def __init__(self, agents: int, width: int) -> None:
+    Numbers that have `weights` get these as their standard deviation.
+    """
+
+    def __init__(self, agents: int, width: int, weights: Array | None = None) -> None:
+        self._weights = None if weights is None else torch.from_numpy(weights)
         self.counts = np.zeros(agents)
         self.means, self.variances = np.zeros((agents, width)), np.ones((agents, width))
         self._refresh()
@@ -26,11 +30,14 @@ class Normalizer:
         """Return (agents, rows, width) numbers, normalized."""
         width = self.means.shape[1]
         found = rows[..., :width].sub(self._mean).mul_(self._scale).clamp_(-MOST, MOST)
+        if self._weights is not None:
+            found.mul_(self._weights)
         return found if rows.shape[-1] == width else torch.cat([found, rows[..., width:]], -1)
 
     def part(self, agents: slice) -> Normalizer:
         """Return that of some agents, copied."""
-        found = Normalizer(len(self.counts[agents]), self.means.shape[1])
+        weights = None if self._weights is None else self._weights.numpy()
+        found = Normalizer(len(self.counts[agents]), self.means.shape[1], weights)
         found.load_state({name: array[agents] for name, array in self.state().items()})
         return found
 

@@ -83,6 +83,8 @@ class _OneAgent(torch.nn.Module):
         plain = parts[: count - len(inputs.images)]
         if plain:
             numbers = functional.pad(torch.cat(plain, -1), (0, inputs.numbers - inputs.size))
+            if inputs.weights is not None:
+                numbers = numbers * _constant(inputs.weights)
             rows = torch.cat([numbers, *parts[len(plain) :]], -1)[None]
         else:
             rows = torch.cat(parts, -1)[None]

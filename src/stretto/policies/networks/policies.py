@@ -43,8 +43,8 @@ class ActorPolicy(BlockPolicy):
         first = world.agents[0]
         space, head = world.observation_spaces[first], head_of(world.action_spaces[first])
         network = Network(trees, space, (head.width, 1), settings, (0.01, 1.0), head.scales)
-        numbers = network.inputs.numbers
-        normalizer = Normalizer(len(trees), numbers) if normalizes and numbers else None
+        numbers, weights = network.inputs.numbers, network.inputs.weights
+        normalizer = Normalizer(len(trees), numbers, weights) if normalizes and numbers else None
         return cls(world, network, head, normalizer)
 
     def description(self) -> dict[str, Any]:
