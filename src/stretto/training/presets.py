@@ -27,12 +27,12 @@ PRESETS = {
         {
             "ppo": {
                 "steps": 100_000,
-                "num_envs": 8,
+                "num_envs": 16,
                 "ppo": {
                     "rows": 32,
-                    "batch": 256,
-                    "epochs": 20,
-                    "learning_rate": {"begin": 1e-3, "end": 0.0},
+                    "batch": 128,
+                    "epochs": 5,
+                    "learning_rate": {"begin": 2e-3, "end": 0.0},
                     "discount": 0.98,
                     "smoothing": 0.8,
                 },
