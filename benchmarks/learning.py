@@ -186,7 +186,9 @@ def compare_speed(learner: str, seeds: int, clock: str) -> list[str]:
                 run = Cell(learner, "CartPole-v1", who, seed, chosen, looks=False).run_apart()
                 rates[who].append(run["steps"] / run[clock])
         ratios = [ours / theirs for ours, theirs in zip(*rates.values(), strict=True)]
-        print(f"| {name} | {spread(rates['stretto'])} | {spread(rates['equal'])} | {spread(ratios, '.2f')} |", flush=True)
+        print(
+            f"| {name} | {spread(rates['stretto'])} | {spread(rates['equal'])} | {spread(ratios, '.2f')} |", flush=True
+        )
         if median(ratios) < LEAST_SPEED.get(name, 0):
             missed.append(f"{name}: {median(ratios):.2f} times SB3's speed, the bar is {LEAST_SPEED[name]}")
     return missed
