@@ -20,6 +20,7 @@ from stretto.collection.columns import Columns
 from stretto.collection.experience import Rollout
 from stretto.collection.tasks import Trial
 from stretto.core import AgentKind, PolicyStep, own_copy
+from stretto.envs.checks import check_scalars
 from stretto.envs.group import EnvGroup
 from stretto.envs.messages import ResetSlot
 from stretto.envs.slot import GroupSettings
@@ -125,7 +126,7 @@ class PlainStage:
         observation = traced_call(group.begin_alone, "world reset")(how)
         exact, room = columns.exact, len(columns.exact)
         terminated = truncated = False
-        while (terminated is False and truncated is False) or group.goes_on(terminated, truncated):
+        while (terminated is False and truncated is False) or self._goes_on(terminated, truncated):
             if type(observation) is plain and row < room:
                 try:
                     exact[row][_WHOLE] = observation
@@ -157,6 +158,14 @@ class PlainStage:
             add_reward(reward if type(reward) is float or isinstance(reward, float) else group.number(reward))
         columns.end(row, observation, terminated, truncated)
         return row + 1
+
+    def _goes_on(self, terminated: Any, truncated: Any) -> bool:
+        """Whether the episode goes on; raise if these flags of the world are neither true nor false."""
+        try:
+            return not (terminated or truncated)
+        except ValueError:  # an array
+            check_scalars(0.0, terminated, truncated, self._group.place())
+            raise
 
     def _admit(self, choice: Any) -> Any:
         """Return a choice as a world gets it from us anywhere, or refuse it."""

@@ -248,14 +248,6 @@ class EnvGroup:
             check_scalars(reward, False, False, self.place())
             raise
 
-    def goes_on(self, terminated: Any, truncated: Any) -> bool:
-        """Whether the episode of the only world goes on; raise if these flags of its are neither true nor false."""
-        try:
-            return not (terminated or truncated)
-        except ValueError:  # an array
-            check_scalars(0.0, terminated, truncated, self.place())
-            raise
-
     def cut_episodes(self) -> None:
         """Let the next steps of worlds be their last whose time is over."""
         clock = self.clock
