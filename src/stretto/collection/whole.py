@@ -15,7 +15,7 @@ from stretto.collection.making import TrialMaker
 from stretto.collection.plain_stage import PlainStage
 from stretto.collection.stage import BlockStage
 from stretto.collection.whole_options import WholeOptions
-from stretto.collection.worker_stage import TrialPlayer, WorkerStage, describe
+from stretto.collection.worker_stage import TrialPlayer, WorkerStage
 from stretto.errors import RunsHere, user_stacklevel
 from stretto.workers.backends import MESSAGE_PROCESS, PROCESS
 from stretto.workers.mail import unsendable
@@ -53,7 +53,7 @@ class Pace:
 
 def player_of(make: TrialMaker, choosing: Choosing, options: WholeOptions) -> TrialPlayer:
     """Return what plays whole trials."""
-    world = describe(make, options.turns)
+    world = make.spec()
     return TrialPlayer(make, *choosing.plans(world), world, options.turns, options.global_rng, options.checks)
 
 
