@@ -182,6 +182,31 @@ class Crashes(CountTo):
         return super().move(action)
 
 
+class CrashesAtOnce(CountTo):
+    """Ends the process in which it is built, if that is not the one that has the tests."""
+
+    def __init__(self, tests):
+        super().__init__(3)
+        if os.getpid() == tests:
+            raise AssertionError("it was built in the caller")
+        os._exit(7)
+
+
+@pytest.mark.parametrize("way", [{"isolate": True}, {"backend": "process"}, {"wait": "lockstep", "isolate": True}])
+def test_a_world_that_ends_the_process_in_which_it_is_built_ends_no_other(way, tmp_path):
+    for folder in ({}, {"out": tmp_path / "rollouts"}):
+        with pytest.raises(stretto.WorkerDied, match="exited with code 7"):
+            collect(makes(CrashesAtOnce, os.getpid()), "random", 2, max_restarts=0, check_reuse=False, **way, **folder)
+
+
+def test_a_world_that_crashes_while_it_is_built_is_found_by_the_check():
+    with (
+        pytest.warns(stretto.StrettoWarning, match=r"kept out of this process \(isolate=True\).*exited with code 7"),
+        pytest.raises(stretto.WorkerDied, match="exited with code 7"),
+    ):
+        collect(makes(CrashesAtOnce, os.getpid()), "random", 2, max_restarts=0)
+
+
 def test_a_world_that_ends_the_process_in_which_it_is_checked_is_kept_out_of_the_caller_s():
     with (
         pytest.warns(stretto.StrettoWarning, match=r"kept out of this process \(isolate=True\).*exited with code 7"),

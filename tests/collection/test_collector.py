@@ -11,9 +11,10 @@ import pytest
 
 import stretto
 from stretto.collection.collector import Collector, Trials
+from stretto.collection.ready_first import ReadyFirstWorlds
 from stretto.collection.rollouts import Rollouts
 from stretto.collection.tasks import Curriculum, rollout_tasks, split_tasks
-from stretto.collection.worlds import BlockWorlds, ReadyFirstWorlds
+from stretto.collection.worlds import BlockWorlds
 from stretto.core import AgentPolicy, BlockAnswer, BlockPolicy, PolicyStep
 from stretto.errors import InvalidAction, PolicyFailed, UsageError
 from stretto.policies.policy_plan import PolicyPlan

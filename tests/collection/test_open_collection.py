@@ -7,6 +7,10 @@ import pytest
 
 import stretto
 from stretto.collection import block_way
+from stretto.collection.block_way import BlockWay
+from stretto.collection.collector import Queue, Trials
+from stretto.collection.ready_first import ReadyFirstWorlds
+from stretto.collection.worlds import BlockWorlds
 from stretto.errors import ClosedError, PolicyFailed
 from tests.collection.test_collector import Chance, Remembers
 from tests.worlds import Drift, makes
@@ -56,20 +60,42 @@ def test_an_environment_of_the_user_stays_open():
         envs.reset(seed=0)
 
 
-def test_a_policy_that_takes_long_is_waited_for_ready_first_with_the_same_rollouts(monkeypatch):
-    monkeypatch.setattr(block_way, "LOOK_SECONDS", 0.0)
+@pytest.mark.parametrize(
+    ("rates", "used"), [((1, 2), ["ReadyFirstWorlds"]), ((2, 1), ["ReadyFirstWorlds", "BlockWorlds"])]
+)
+@pytest.mark.parametrize("slots", [5, 20])
+def test_auto_tries_both_ways_to_wait_and_keeps_the_faster_with_the_same_rollouts(monkeypatch, rates, used, slots):
+    measured, changed = iter(rates), []
+
+    def rate(self):
+        steps = self._stage.steps
+        while self._stage.steps == steps:
+            yield False
+        return next(measured)
+
+    monkeypatch.setattr(BlockWay, "_rate", rate)
     monkeypatch.setattr(block_way, "LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(block_way, "POLICY_SHARE", 0.0)
-    changed = []
-    monkeypatch.setattr(
-        block_way.ReadyFirstWorlds,
-        "take_over",
-        lambda self, worlds, old=block_way.ReadyFirstWorlds.take_over: (changed.append(1), old(self, worlds)),
-    )
-    layout = {"num_envs": 5, "backend": "process", "workers": 2, "episodes_per_task": 2}
-    found = stretto.collect(makes(Drift, 6), Remembers, 40, **layout)
-    assert changed == [1]
-    assert found.digest() == stretto.collect(makes(Drift, 6), Remembers, 40, wait="lockstep", **layout).digest()
+    for way in (BlockWorlds, ReadyFirstWorlds):
+
+        def take_over(self, worlds, old=way.take_over, name=way.__name__):
+            if type(self).__name__ == name:
+                changed.append(name)
+            old(self, worlds)
+
+        monkeypatch.setattr(way, "take_over", take_over)
+    layout = {"num_envs": slots, "backend": "process", "workers": 2, "episodes_per_task": 2, "act_rows": 8}
+    found = stretto.collect(makes(Drift, 6), Remembers, 60, **layout)
+    assert changed == used
+    assert found.digest() == stretto.collect(makes(Drift, 6), Remembers, 60, wait="lockstep", **layout).digest()
+
+
+def test_a_slot_keeps_to_its_row_of_a_call_while_trials_of_that_row_are_near():
+    queue = Queue(40, Trials(0))
+    queue.rows = 4
+    assert [queue.next(slot).index for slot in range(4)] == [0, 1, 2, 3]
+    assert [queue.next(slot).index for slot in (2, 2, 2)] == [6, 10, 4]
+    assert sorted(queue.next(0).index for _ in range(33)) == sorted({*range(40)} - {0, 1, 2, 3, 6, 10, 4})
+    assert queue.next(0) is None
 
 
 def test_workers_stay_between_calls():

@@ -36,6 +36,20 @@ def test_what_a_world_returns_is_looked_at_in_every_step(way, observation, rewar
         collect(lambda: LateMistake(observation, reward), lambda _: 0, 1, backend="serial", check_reuse=False, **way)
 
 
+class LateArray(World):
+    """Says with an array, but only after many steps, that its episode is over."""
+
+    def move(self, action):
+        over = np.array([False, True]) if self.steps > LateMistake.GOOD_STEPS else False
+        return self.see(), 1.0, over, False, {}
+
+
+@in_both_ways
+def test_an_end_that_is_an_array_is_named_at_any_step(way):
+    with pytest.raises(InvalidOutput, match=r"terminated must be True or False, got .*step 301"):
+        collect(LateArray, lambda _: 0, 1, backend="serial", check_reuse=False, **way)
+
+
 class Greedy(World):
     """Writes into the actions that it is given, and into its own observation."""
 

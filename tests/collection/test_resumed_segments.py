@@ -10,8 +10,9 @@ import pytest
 
 import stretto
 from stretto.collection.collector import Collector, Trials
+from stretto.collection.ready_first import ReadyFirstWorlds
 from stretto.collection.tasks import rollout_tasks
-from stretto.collection.worlds import BlockWorlds, ReadyFirstWorlds
+from stretto.collection.worlds import BlockWorlds
 from stretto.core import BlockAnswer, BlockPolicy, WorldSpec
 from stretto.errors import SlotTruncated, UsageError
 from stretto.policies.actors import PolicyPlan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from stretto.collection.rollouts import Rollouts
 from stretto.collection.tasks import rollout_tasks
 from stretto.collection.whole import WholeWay, player_of
 from stretto.collection.whole_options import check_options, whole_options
-from stretto.collection.worker_stage import describe
 from stretto.core import SIMULTANEOUS
 from stretto.envs.make import make_vec
 from stretto.envs.multiagent import MultiAgentVectorEnv
@@ -146,16 +146,16 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
         )
         if folder is None:
             return collection.collect(num_rollouts, on_rollout)
-        return _kept(collection, folder, turns, num_rollouts, on_rollout)
+        return _kept(collection, folder, num_rollouts, on_rollout)
 
 
 def _kept(
-    collection: Collection, folder: RolloutFolder, turns: str, num_rollouts: int, on_rollout: Callable[[Rollout], None]
+    collection: Collection, folder: RolloutFolder, num_rollouts: int, on_rollout: Callable[[Rollout], None]
 ) -> Rollouts:
     """Play what a folder lacks, and return all of it, to be read from there."""
     make, trials = collection.make, collection.trials
     assert make is not None
-    check_writable(describe(make, turns), make.task if make.has_tasks else None)
+    check_writable(make.spec(), make.task if make.has_tasks else None)
     for rollout in folder.earlier():
         trials.add(rollout)
         on_rollout(rollout)
@@ -211,6 +211,7 @@ def open_collection(  # noqa: PLR0913  every choice has a name and a default her
         trials = Trials(seed, source, episodes_per_task)
         return Collection(lambda _: BlockWay(world, choosing, wait, owns_envs=False), trials)
     make, trials = worlds_and_trials(world, source, settings, make_options, check_reuse=check_reuse)
+    make = replace(make, apart=bool(make_options.get("isolate")) or make_options.get("backend") == "process")
     make_options["turns"] = turns
 
     def make_way(rollouts: int) -> Way:

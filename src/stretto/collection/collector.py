@@ -77,10 +77,14 @@ class CappedStage:
 
 
 class Queue:
-    """The trials `first` to `count` - 1 that are still to be played (those that are `done` are not), in this order."""
+    """The trials `first` to `count` - 1 that are still to be played (those that are `done` are not), in this order.
+
+    Where a call of a policy has `rows`, and a trial the one that its index gives, a slot keeps to a row if it can: of the
+    trials that are next it takes one of the row of its last. Else several would want the same row, and be asked in turn.
+    """
 
     def __init__(self, count: int, trials: Trials, done: Container[int] = (), first: int = 0) -> None:
-        self.trials = trials
+        self.trials, self.rows = trials, 1
         self._indices = [index for index in range(count - 1, first - 1, -1) if index not in done]
         self._begun: dict[int, Trial] = {}  # what each slot was given last
 
@@ -90,10 +94,19 @@ class Queue:
     def next(self, slot: int) -> Trial | None:
         """Return the next trial, unless its task depends on rollouts that are not complete; `None` if there is none."""
         if self._indices and self.trials.ready(self._indices[-1]):
-            self._begun.pop(slot, None)  # what its tasks raise is not about the trial before
-            self._begun[slot] = self.trials.trial(self._indices.pop())
+            last = self._begun.pop(slot, None)  # what its tasks raise is not about the trial before
+            place = -1 if last is None or self.rows == 1 else self._place(last.index % self.rows)
+            self._begun[slot] = self.trials.trial(self._indices.pop(place))
             return self._begun[slot]
         return None
+
+    def _place(self, row: int) -> int:
+        """Return where the next trial stands that has this row, or the next of all if none of them has it soon."""
+        for place in range(-1, -1 - min(2 * self.rows, len(self._indices)), -1):
+            index = self._indices[place]
+            if index % self.rows == row and self.trials.ready(index):
+                return place
+        return -1
 
     def play(self, stage: RolloutStage, taking: Callable[[], bool] = lambda: True) -> Iterator[Rollout]:
         """Play trials on a stage, as long as it is `taking` more; yield rollouts in the order in which they end.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ class Columns:
     """The rows of a trial of one agent. `actions`, `rewards` and `says` are appended to by whoever plays it.
 
     The last observation of an episode has a row of its own, in which nobody acts. `exact[row]` takes observations that are
-    arrays of the space's own type and shape, in half of the time that numpy takes; it is `None` where they never are.
+    arrays of the space's own type and shape, in half of the time that numpy takes; it is empty where they never are.
     """
 
     def __init__(self, layout: SpaceLayout, actions: SpaceLayout, refuse: Callable[[Any], None]) -> None:
@@ -27,7 +27,7 @@ class Columns:
         self._layout, self._action_layout, self._refuse = layout, actions, refuse
         self._room = _FIRST_ROWS
         self._arrays: list[Array] = [np.zeros(shape, dtype) for shape, dtype in layout.shapes(self._room)]
-        self.exact: list[memoryview[Any]] | None = None
+        self.exact: Sequence[Any] = ()
         self._aim()
         self.clear()
 
@@ -42,7 +42,7 @@ class Columns:
 
     def _aim(self) -> None:
         only = self._layout.only is not None and self._arrays[0].ndim == 2
-        self.exact = [memoryview(row) for row in self._arrays[0]] if only else None
+        self.exact = [memoryview(row) for row in self._arrays[0]] if only else ()
         self._target = self._layout.target(
             self._arrays, lambda leaf, _, value: self._objects[leaf].append(value), self._refuse
         )
@@ -62,7 +62,10 @@ class Columns:
 
     def end(self, row: int, observation: Any, terminated: Any, truncated: Any) -> None:
         """Write the last observation of an episode; only its last step can have a flag."""
-        self.put(row, observation)
+        try:
+            self.exact[row][:] = observation
+        except (IndexError, TypeError, ValueError):
+            self.put(row, observation)
         self.ends.append(row)
         self._flags.append((bool(terminated), bool(truncated)))
         self.rewards.append(0.0)

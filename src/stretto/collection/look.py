@@ -60,7 +60,7 @@ def look_at(spec: PolicySpec, world: WorldSpec, rows: int, seed: int, native_thr
         draws = frozenset(GLOBAL_GENERATORS)  # private generators that nobody draws from change nothing
     batches = runner.batches(0) and not draws
     interchangeable = batches and runner.probe_rows(0, rows, lambda: None)
-    return replace(watched, draws=draws, interchangeable=interchangeable)
+    return replace(watched, draws=draws, interchangeable=interchangeable, batches=batches)
 
 
 def plans_for(

@@ -17,12 +17,16 @@ from stretto.adapters.wrapped import give_tasks, limit_steps, takes_tasks
 from stretto.collection.collector import Trials
 from stretto.collection.reuse import carries_over
 from stretto.collection.tasks import RolloutTasks, ShownTasks
-from stretto.core import AgentWorld
+from stretto.core import AgentWorld, WorldSpec
 from stretto.errors import StrettoWarning, UsageError, WorldCarriesOver, user_stacklevel
 from stretto.missions.makers import Maker, with_argument, with_render_mode
 from stretto.missions.resolve import makers
+from stretto.workers.apart import Beat, Problem, run_apart
 
 __calls_user_code__ = True
+
+LOOK_SECONDS = 60.0
+"""How long it may take to make a world in a process of its own, to see what it is."""
 
 OWN_TRIALS = ("episodes_per_task", "max_rollouts_per_task")
 """What tells how many episodes a task has in a world whose own episodes are whole trials, as in VariBAD's wrapper."""
@@ -48,7 +52,7 @@ class TrialMaker:
     """Makes a world in which trials are played, in whichever process; `task` is that of a first one, if it is known.
 
     A world is given tasks by its constructor if that has a parameter `task`, and it takes them in no other way. Of one
-    whose own episodes are trials nothing but `own_view` is shown, if that is given.
+    whose own episodes are trials nothing but `own_view` is shown, if that is given. `apart`: it is looked at in another process.
     """
 
     make: Maker
@@ -58,6 +62,23 @@ class TrialMaker:
     fresh: bool = False
     view: TrialView | None = None
     own_view: TrialView | None = None
+    apart: bool = False
+
+    def spec(self) -> WorldSpec:
+        """Make a world, and say who acts in it, what they see and what they can do."""
+        if not self.apart:
+            return self._spec()
+        found = run_apart(self._spec, "being looked at", LOOK_SECONDS)
+        if isinstance(found, Problem):
+            raise found.error
+        return found
+
+    def _spec(self, _: Beat | None = None) -> WorldSpec:
+        world = self()
+        try:
+            return self.as_agents(world).spec()
+        finally:
+            world.close()
 
     def __call__(self) -> Any:
         world = self._made(self.task, by_task=self.has_tasks)

@@ -16,6 +16,7 @@ from stretto.core import AgentId, BlockAnswer, NextEpisode
 from stretto.policies.questions import AgentEpisode, Block, Remembering, Runner
 from stretto.policies.states import map_state
 from stretto.rollout import Advance, Slots
+from stretto.run_trace import traced_worlds
 from stretto.spaces import Array, map_space
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class BlockStage:
 
     A slot whose episode is over is told what to play next, and begins it in its next step, while the others go on. One
     that has nothing to play is idle. `steps` counts the steps of worlds, and `seconds` is the time that policies and worlds
-    took. With a `log` its `state` can be saved between two segments.
+    took, with what it takes to write it all down. With a `log` its `state` can be saved between two segments.
     """
 
     def __init__(
@@ -58,6 +59,8 @@ class BlockStage:
         self._vacant = set(range(worlds.count))  # slots that have nothing to play
         self._idle: set[int] = set()
         self._held: list[int] = []  # slots that have all rows of the segment
+        self._waiting: Array = np.zeros(0, np.intp)  # slots that could do a step, and wait for others
+        self._coming: BlockWorlds | None = None
         self._recorder = Recorder(worlds.kinds, worlds.count)
         self._parties = [_parties(kind.agents, policies) for kind in worlds.kinds]
 
@@ -81,6 +84,7 @@ class BlockStage:
         if idle := self._vacant - self._idle:
             self._worlds.begin_next(dict.fromkeys(idle, NextEpisode(idle=True)))
             self._idle |= idle
+        began = time.perf_counter()
         going = np.asarray(ready, np.intp)
         if begun:
             going = np.sort(np.concatenate([going, np.array(list(begun), np.intp)]))
@@ -88,15 +92,25 @@ class BlockStage:
             whole = self._recorder.rows[going] == self._horizon
             self._held += going[whole].tolist()
             going = going[~whole]
-        began = time.perf_counter()
-        back = self._exchange(going)
+        done = self._settle(self._exchange(self._choose(going)))
         self.advances += 1
         self.seconds += time.perf_counter() - began
-        return self._settle(back)
+        return done
+
+    def _choose(self, ready: Array) -> Array:
+        """Return which of the slots that could do a step do it now; the others wait."""
+        if len(self._waiting):
+            ready = np.sort(np.concatenate([self._waiting, ready]))
+        if self._coming is not None and len(ready) == len(self._playing):
+            self._coming.take_over(self._worlds)
+            self._worlds, self._coming = traced_worlds(self._coming), None
+        going = self._worlds.choose(ready, ~self._beginning[ready], self._trials[ready])
+        self._waiting = np.setdiff1d(ready, going) if len(going) < len(ready) else ready[:0]
+        return going
 
     def use(self, worlds: BlockWorlds) -> None:
-        """Wait in another way from now on, with worlds that have taken over where the others are."""
-        self._worlds = worlds
+        """Wait in another way as soon as no slot is being stepped, with other `worlds` of the same environments."""
+        self._coming = worlds
 
     def _begin(self, episodes: Mapping[int, NextEpisode]) -> None:
         """Let slots play something next: in their next step if an episode has just ended there, else by a reset."""

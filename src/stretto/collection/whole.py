@@ -15,7 +15,7 @@ from stretto.collection.making import TrialMaker
 from stretto.collection.plain_stage import PlainStage
 from stretto.collection.stage import BlockStage
 from stretto.collection.whole_options import WholeOptions
-from stretto.collection.worker_stage import TrialPlayer, WorkerStage, describe
+from stretto.collection.worker_stage import TrialPlayer, WorkerStage
 from stretto.errors import RunsHere, user_stacklevel
 from stretto.workers.backends import MESSAGE_PROCESS, PROCESS
 from stretto.workers.mail import unsendable
@@ -53,7 +53,7 @@ class Pace:
 
 def player_of(make: TrialMaker, choosing: Choosing, options: WholeOptions) -> TrialPlayer:
     """Return what plays whole trials."""
-    world = describe(make, options.turns)
+    world = make.spec()
     return TrialPlayer(make, *choosing.plans(world), world, options.turns, options.global_rng, options.checks)
 
 
@@ -85,8 +85,12 @@ class WholeWay:
         if self._here is None:
             with self._native.capped():
                 self._here = self._player.stage()
+        stage = CappedStage(self._here, self._native)
+        if self._asked == 1:  # there is nothing to decide, and reading clocks takes 2 µs
+            yield from queue.play(stage)
+            return
         began = wall(), computed()
-        for rollout in queue.play(CappedStage(self._here, self._native), lambda: self._stays(len(queue))):
+        for rollout in queue.play(stage, lambda: self._stays(len(queue))):
             self._pace.add(wall() - began[0], computed() - began[1])
             yield rollout
             began = wall(), computed()

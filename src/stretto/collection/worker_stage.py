@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from stretto import trace
-from stretto.adapters.agents import as_agents
 from stretto.collection.experience import Rollout
 from stretto.collection.plain_stage import PlainStage
 from stretto.collection.stage import BlockStage
@@ -276,12 +275,3 @@ class WorkerStage:
     def close(self) -> None:
         """End the workers; may be called twice."""
         self._supervisor.close()
-
-
-def describe(make: Callable[[], Any], turns: str) -> WorldSpec:
-    """Make a world, and say who acts in it, what they see and what they can do."""
-    world = make()
-    try:
-        return as_agents(world, turns).spec()
-    finally:
-        world.close()

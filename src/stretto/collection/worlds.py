@@ -1,4 +1,4 @@
-"""The worlds of a vector environment by kind of agent, each slot playing the episodes it is given; two ways to wait."""
+"""The worlds of a vector environment by kind of agent, each slot playing the episodes it is given."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.restorer import go_on, last_rows
 from stretto.envs.vector import VectorEnv
 from stretto.errors import UsageError
-from stretto.policies.states import map_state
 from stretto.spaces import FIXED, Array, any_value, map_space
 
 
@@ -109,6 +108,17 @@ class BlockWorlds:
         """Tell slots what to play when they are stepped next after their episode's end."""
         self._engine.next_episodes(episodes)
 
+    def take_over(self, worlds: BlockWorlds) -> None:
+        """Go on where others of the same environments are, none of which is being stepped."""
+        self.rows, self.over, self.started = worlds.rows, worlds.over, worlds.started
+
+    def choose(self, slots: Array, acting: Array, trials: Array) -> Array:
+        """Return which of the slots that could do a step do it now: here all of them.
+
+        `acting` says of each whether a policy is asked for it, and `trials` what it plays.
+        """
+        return slots
+
     def exchange(self, slots: Array, acting: Array, actions: Sequence[Any]) -> Array:
         """Step `slots`, in those that are `acting` with a batch of actions for each kind; return which have new rows.
 
@@ -171,80 +181,6 @@ class BlockWorlds:
     def close(self) -> None:
         """Close the environments; may be called twice."""
         self.envs.close()
-
-
-class ReadyFirstWorlds(BlockWorlds):
-    """The same, but slots are stepped apart: an exchange is over when the first half of those under way have done a step.
-
-    So no slot waits for a slow one of another worker, and policies choose for some slots while workers step the others. Half
-    of a worker's slots are asked together, because every request may have to wake the worker.
-    """
-
-    def __init__(self, envs: VectorEnv | MultiAgentVectorEnv) -> None:
-        super().__init__(envs)
-        shares = [len(seat.factory.slots) for seat in self._engine.supervisor.seats]
-        self._together = half = max(1, max(shares) // 2)
-        # Every other worker begins with its second half: then those that are ready together want different rows of a batch.
-        self._rank = np.concatenate([(np.arange(n) + half * (w % 2)) % n for w, n in enumerate(shares)])
-
-    def reset(self, episodes: Mapping[int, NextEpisode]) -> None:
-        first = not self.started
-        super().reset(episodes)
-        if first:
-            self._keep_all()
-        else:
-            self._keep(list(episodes))
-
-    def take_over(self, worlds: BlockWorlds) -> None:
-        """Go on where others of the same environments are, none of which is being stepped."""
-        self.rows, self.over, self.started = worlds.rows, worlds.over, worlds.started
-        self._keep_all()
-
-    def restore(self, pasts: Sequence[Past], state: Mapping[str, Array]) -> None:
-        super().restore(pasts, state)
-        self._keep_all()
-
-    def exchange(self, slots: Array, acting: Array, actions: Sequence[Any]) -> Array:
-        engine = self._engine
-        with engine.alone:
-            if len(slots):
-                slots = slots[np.argsort(self._rank[slots], kind="stable")]
-                everyone = [
-                    self._for_all(k, acting, actions[k] if len(acting) else None) for k in range(len(self.kinds))
-                ]
-                chosen = [
-                    map_space(lambda _, part: _rows(part, slots), kind.action_space, batch)
-                    for kind, batch in zip(self.kinds, everyone, strict=True)
-                ]
-                going = engine.check_ids(slots)
-                engine.send(self._gate.admit(self._batch(chosen), going), going, self._together)
-            back, _ = engine.recv(max(1, len(engine.flying) // 2), ordered=False)
-        self._keep(back)
-        return np.array(sorted(back), np.intp)
-
-    def _keep_all(self) -> None:
-        """Take in the rows of all slots, for the first time."""
-        self._kept = [
-            KindRows(*(map_state(np.array, getattr(rows, name)) for name in KindRows.__slots__)) for rows in self.rows
-        ]
-        self._kept_over = self.over.copy()
-        self._use_kept()
-
-    def _keep(self, slots: Sequence[int]) -> None:
-        """Take in the rows of some slots."""
-        found, over = self._kind_rows(*self._engine.state.gather(slots))
-        for kept, new in zip(self._kept, found, strict=True):
-            for name in KindRows.__slots__:
-                map_state(lambda old, part: old.__setitem__(slots, part), getattr(kept, name), getattr(new, name))
-        self._kept_over[slots] = over
-        self._use_kept()
-
-    def _use_kept(self) -> None:
-        self.rows, self.over = self._kept, self._kept_over
-
-
-def _rows(part: Any, slots: Array) -> Any:
-    return part[slots] if isinstance(part, np.ndarray) else [part[slot] for slot in slots]
 
 
 def _lost(rows: KindRows, lost: Array) -> KindRows:
