@@ -23,4 +23,4 @@ def test_steps_behind_the_nearest_point_are_few_enough_to_fit(
         if step % 100 == 0:
             found.recorded(Origin(0, step, None, None, None, automatic=True), ResetSlot(0, None, None))
         found.stepped([np.zeros((1, 10))], None)  # 80 bytes
-    assert len(found._entries.items) == kept  # noqa: SLF001  nobody else can say how much it keeps
+    assert len(found._entries.items) == kept
