@@ -113,8 +113,9 @@ class RunFolder:
                 continue
             if was != wanted:
                 remedy = "ask for as many or more" if key == units else "ask for the same"
+                named, was, wanted = _difference(key, was, wanted)
                 raise UsageError(
-                    f"only the same {noun} can be gone on with, and {key} was {was!r} in {self.path} and is "
+                    f"only the same {noun} can be gone on with, and {named} was {was!r} in {self.path} and is "
                     f"{wanted!r} now; {remedy}, or choose another folder"
                 )
         if TIMING in self._now:
@@ -261,3 +262,12 @@ def changes_told(plan: Mapping[str, Any]) -> Iterator[str]:
     for one in plan.get(CHANGES, []):
         ((units, done),) = ((key, value) for key, value in one.items() if key != "changes")
         yield f"after {done} {units} it went on with changes: {'; '.join(one['changes'])}"
+
+
+def _difference(key: str, was: Any, wanted: Any) -> tuple[str, Any, Any]:
+    """Return where two values differ, with dots for what is inside, and what is there; of several places the first."""
+    if isinstance(was, Mapping) and isinstance(wanted, Mapping):
+        for inner in sorted({*was, *wanted}):
+            if was.get(inner) != wanted.get(inner):
+                return _difference(f"{key}.{inner}", was.get(inner), wanted.get(inner))
+    return key, was, wanted

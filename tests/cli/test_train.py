@@ -119,7 +119,7 @@ def test_a_run_goes_on_by_its_folder_alone_forks_and_is_played(
     assert agents("train", "--resume", run, "--steps", "300", "--jobs", "0") == wanted
     assert agents("train", "--resume", run, "--jobs", "2") == wanted  # it is finished: nothing is left to do
     assert main(["train", "--resume", run, "--set", "ppo.epochs=3", "--jobs", "0"]) == 2
-    assert "only the same training run can be gone on with, and config was" in capfd.readouterr().err
+    assert "only the same training run can be gone on with, and config.ppo.epochs was 1" in capfd.readouterr().err
     agents("train", "--resume", run, "--out", fork, "--set", "ppo.epochs=3", "--steps", "360", "--jobs", "0")
     agents("train", *plain, *SHORT, "--init-from", run)
     assert main(["eval", "-m", "CartPole-v1", "-p", run, "-p", f"{fork}#agent_0", "-e", "2", "--jobs", "0"]) == 0

@@ -117,7 +117,7 @@ def test_changed_settings_are_refused_and_make_a_fork_in_a_new_folder(
     out, _ = whole
     other = {**TINY, "preset": None, "ppo": {**TINY["ppo"], "epochs": 2}}
     shutil.copytree(out, tmp_path / "run")
-    with pytest.raises(UsageError, match="only the same training run can be gone on with, and config was"):
+    with pytest.raises(UsageError, match=r"only the same .* and config\.ppo\.epochs was 1 in .* is 2 now"):
         trained(tmp_path / "run", 600, config=other, resume=True)
     fork = trained(tmp_path / "fork", 600, config=other, resume=out)
     assert rows_of(tmp_path / "fork")[: len(rows_of(out))] == rows_of(out)
@@ -172,6 +172,20 @@ def test_a_full_disk_or_a_folder_that_vanished_does_not_end_a_run(
         assert weights(trained(tmp_path / "full")) == weights(whole[1])
 
 
+def test_a_folder_that_vanished_for_good_costs_files_and_no_report(
+    whole: tuple[Path, TrainingReport], tmp_path: Path
+) -> None:
+    def vanish(interval: Any) -> None:
+        if interval.number == 2:
+            shutil.rmtree(tmp_path / "run")
+
+    with pytest.warns(CheckpointSkipped) as told:
+        assert weights(trained(tmp_path / "run", on_interval=vanish)) == weights(whole[1])
+    said = [str(one.message) for one in told]
+    assert "the summary could not be written into" in said[-1]
+    assert all("the checkpoint after" in one for one in said[:-1])
+
+
 def test_a_run_that_began_with_weights_and_was_killed_early_begins_with_them_again(
     whole: tuple[Path, TrainingReport], tmp_path: Path
 ) -> None:
@@ -221,6 +235,8 @@ def test_a_run_begins_with_the_weights_of_another(whole: tuple[Path, TrainingRep
         trained(None, 60, config=wide, init_from=whole[0])
     with pytest.raises(UsageError, match="is none; name the folder"):
         trained(None, 60, init_from=tmp_path / "nowhere")
+    with pytest.raises(UsageError, match=r"must be one that has learned, got nobody; in .* are agent_0"):
+        trained(None, 60, init_from=f"{whole[0]}#nobody")
 
 
 def test_a_killed_run_goes_on(whole: tuple[Path, TrainingReport], tmp_path: Path) -> None:

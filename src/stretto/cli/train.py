@@ -116,7 +116,10 @@ def train_command(  # noqa: PLR0913, PLR0917  one parameter an option
             summaries = _trained_seeds(found, values, how, quiet=quiet or debug)
     _print(summaries, output)
     _say_where(out or resume, trace)
-    return FAILED if any("stopped" in agent for one in summaries for agent in one["agents"].values()) else DONE
+    stopped = any("stopped" in agent for one in summaries for agent in one["agents"].values())
+    folder = out or resume
+    unwritten = folder is not None and not (folder / "summary.json").is_file()
+    return FAILED if stopped or unwritten else DONE
 
 
 def _of_one(values: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
@@ -142,7 +145,7 @@ def _check_several(context: typer.Context, values: Mapping[str, Any]) -> None:
 
 def _say_where(out: Path | None, trace: str | None) -> None:
     """Say where there is more than was printed."""
-    if out is not None:
+    if out is not None and (out / "report.html").is_file():
         say(f"report: {out / 'report.html'}")
     if trace is not None:
         say(f"trace: {trace_path(trace or True, out)}")

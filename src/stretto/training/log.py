@@ -22,11 +22,18 @@ class AgentFormatter(logging.Formatter):
         super().__init__(FORMAT, defaults={"agent": "-"})
 
 
+class _File(logging.FileHandler):
+    """A file to write into. What cannot be written, as on a full disk, is left out; the run itself tells of that."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  as logging calls it
+        pass
+
+
 class LogFile:
     """Writes what runs log to a file, until it is closed."""
 
     def __init__(self, folder: Path) -> None:
-        self._handler = logging.FileHandler(folder / LOG, encoding="utf-8")
+        self._handler = _File(folder / LOG, encoding="utf-8")
         self._handler.setFormatter(AgentFormatter())
         self._level = LOGGER.level
         if self._level == logging.NOTSET:

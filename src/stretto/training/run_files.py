@@ -118,7 +118,7 @@ class TrainingFolder:
         return f" (its batch is in {path})"
 
     def finish(self, report: TrainingReport) -> None:
-        """Write the summary and the page of a run that has come to its end."""
+        """Write the summary and the page of a run that has come to its end; that they cannot be written is a warning."""
         if self._run is None:
             return
         summary = report.summary()
@@ -126,7 +126,8 @@ class TrainingFolder:
         try:
             write_results(self._run.path, summary, self._run.plan, [history])
         except OSError as error:
-            raise self._run.unwritten("the summary", error) from None
+            said = str(self._run.unwritten("the summary", error))
+            warnings.warn(said, CheckpointSkipped, stacklevel=user_stacklevel())
 
     def __enter__(self) -> Self:
         return self

@@ -136,7 +136,11 @@ def saved_state(path: str | Path, policy: Any, agent: AgentId | None = None) -> 
     """
     agents = policy.world.agents
     wanted = [one if agent is None else agent for one in agents]
-    found = [block for block in _blocks(path) if wanted[0] in block.agents]
+    blocks = _blocks(path)
+    learned = [one for block in blocks for one in block.agents]
+    if agent is not None and agent not in learned:
+        raise UsageError(f"an agent must be one that has learned, got {agent}; in {path} are {', '.join(learned)}")
+    found = [block for block in blocks if wanted[0] in block.agents]
     block = found[0] if found and set(wanted) <= set(found[0].agents) else None
     kind = type(policy).__name__
     description = json.loads(json.dumps(policy.description())) if kind in KINDS else None
