@@ -23,9 +23,9 @@ if TYPE_CHECKING:
         TurnWorld,
         WorldSpec,
     )
+    from stretto.envs.counters import Statistics
     from stretto.envs.make import make_vec
     from stretto.envs.multiagent import AgentBatch, MultiAgentReady, MultiAgentStep, MultiAgentVectorEnv
-    from stretto.envs.slots import Statistics
     from stretto.envs.vector import ReadyResult, StepResult, VectorEnv
     from stretto.errors import (
         ClosedError,

@@ -7,8 +7,8 @@ import pytest
 from gymnasium import spaces
 
 from stretto.envs import history
-from stretto.envs.history import History
 from stretto.envs.messages import Origin, ResetSlot
+from stretto.envs.restoring.history import History
 from stretto.spaces import SpaceLayout
 
 

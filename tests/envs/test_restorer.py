@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode
 
 import stretto
 from stretto.envs import slot
-from stretto.envs.history import MOST_CALLS
+from stretto.envs.restoring.history import MOST_CALLS
 from stretto.testing import difference, play, sample_actions
 from tests.faults.worlds import Adjustable, OwnGenerator, RaisesWhenReplayed, Unrepeatable
 from tests.workers.fake import kill, kill_all, make_fake_vec

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from stretto.envs.slots import Counters
+from stretto.envs.counters import Counters
 
 SLOTS, STEPS = 5, 200
 

@@ -122,7 +122,9 @@ def test_parallel_actions_ask_nothing_of_a_world_without_turns_and_sequential_on
     assert both.agents == other.agents
 
 
-@pytest.mark.parametrize(("name", "learner"), [(name, one) for name, found in PRESETS.items() for one in found.learners])
+@pytest.mark.parametrize(
+    ("name", "learner"), [(name, one) for name, found in PRESETS.items() for one in found.learners]
+)
 def test_every_preset_is_a_configuration_that_its_missions_have(name: str, learner: str) -> None:
     mission = PRESETS[name].missions.replace("[0-9]", "3").rstrip("*")
     config = config_of(mission, {"learner": learner})

@@ -16,7 +16,7 @@ from stretto.core import AgentId
 from stretto.errors import UsageError
 from stretto.policies.questions import Runner
 from stretto.rollout import Advance, Slots, play
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 
 if TYPE_CHECKING:
     from stretto.collection.worlds import BlockWorlds

@@ -21,8 +21,8 @@ from stretto.collection.experience import Rollout
 from stretto.collection.tasks import Trial
 from stretto.core import AgentKind, PolicyStep, own_copy
 from stretto.envs.checks import check_scalars
-from stretto.envs.group import EnvGroup
 from stretto.envs.messages import ResetSlot
+from stretto.envs.single_group import EnvGroup
 from stretto.envs.slot import GroupSettings
 from stretto.errors import InvalidAction, PolicyFailed
 from stretto.policies.questions import AgentEpisode

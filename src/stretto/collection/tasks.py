@@ -12,7 +12,7 @@ from stretto.adapters.trial_views import TaskForm
 from stretto.adapters.trials import EPISODE
 from stretto.core import NextEpisode
 from stretto.errors import UsageError
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 
 
 class RolloutTasks(Protocol):

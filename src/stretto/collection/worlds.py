@@ -14,7 +14,7 @@ from stretto.adapters.agents import as_agents
 from stretto.core import AgentKind, NextEpisode, WorldSpec, kinds_of
 from stretto.envs.messages import Past
 from stretto.envs.multiagent import MultiAgentVectorEnv
-from stretto.envs.restorer import go_on, last_rows
+from stretto.envs.restoring.restorer import go_on, last_rows
 from stretto.envs.vector import VectorEnv
 from stretto.errors import UsageError
 from stretto.spaces import FIXED, Array, any_value, map_space

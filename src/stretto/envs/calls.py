@@ -14,7 +14,7 @@ from stretto.core import NextEpisode
 from stretto.envs import messages
 from stretto.envs.arguments import slots_of
 from stretto.envs.arrays import LARGE_BYTES, copiers
-from stretto.envs.slots import Statistics
+from stretto.envs.counters import Statistics
 from stretto.errors import UsageError
 from stretto.missions.tasks import Tasks
 from stretto.spaces import Array
@@ -102,7 +102,7 @@ class WorldCalls:
             )
         if len(slots) < self._engine.count or any(value is not values[0] for value in values):
             self._engine.check_apart("an attribute of some environments, or with values that differ,")
-        self._engine.set_attr(name, dict(zip(slots, values, strict=True)))
+        self._engine.set_attr(messages.SetAttr(name, dict(zip(slots, values, strict=True))))
 
     def map(self, function: Callable[[Any], Any]) -> tuple[Any, ...]:
         """Run `function(env)` beside each environment and return only what it returns.
@@ -114,6 +114,8 @@ class WorldCalls:
 
     def set_tasks(self, tasks: Tasks) -> None:
         """Use another source of tasks for all episodes that begin from now on, in every slot alike."""
+        if not self._engine.state.has_tasks:
+            raise UsageError("tasks can be replaced only where there are some; pass tasks=... to make_vec")
         self._engine.set_tasks(tasks)
 
     def next_episodes(self, episodes: Mapping[int, NextEpisode]) -> None:

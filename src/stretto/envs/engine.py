@@ -18,7 +18,7 @@ from stretto.envs.arguments import needs_single_worlds, slots_of
 from stretto.envs.arrays import STEP_ALL, WINDOW, Buffers, as_actions, shares, step_some
 from stretto.envs.infos import InfoJoin, entries, merge
 from stretto.envs.messages import Extras
-from stretto.envs.recovery import Recovery
+from stretto.envs.restoring.recovery import Recovery
 from stretto.envs.slots import Options, Seeds, SlotState
 from stretto.errors import ClosedError, ResetNeeded, UsageError
 from stretto.identity.watched_globals import GlobalsWatch
@@ -53,7 +53,7 @@ class Engine:
         self._by_signal = supervisor.backend.shares_memory and not state.actions.loose
         self.stuck: str | None = _NOT_RESET  # why all slots must be reset first
         self._closed: str | None = None
-        self._lease, self.together, self._one_action = lease, blocks > 0, state.actions.only is not None
+        self._lease, self.together = lease, blocks > 0
         self.hands_over = state.step_alone is not None
         self.alone = SingleUser()
         self._limits = recovery.limits
@@ -78,9 +78,8 @@ class Engine:
         failed = self.stuck not in (None, _NOT_RESET) or given_up
         if len(slots) < self.count:
             if failed or self.stuck:
-                raise ResetNeeded(
-                    f"all environments must be reset, not only some, because {self.stuck or 'a worker was given up'}"
-                )
+                why = self.stuck or "a worker was given up"
+                raise ResetNeeded(f"all environments must be reset, not only some, because {why}")
             if self.flying:
                 return self._reset_beside_others(seeds, options, slots)
         failed = failed or bool(self.flying)
@@ -113,7 +112,7 @@ class Engine:
             state.history.reset(how)
         infos = self._take(answers, buffer, [[how.slot for how in share] for share in shares if share])
         state.buffer = buffer
-        self._note_ended(buffer)
+        state.note_ended(buffer)
         self.stuck = None
         return infos
 
@@ -140,19 +139,11 @@ class Engine:
         return self.join_infos([extras.infos for extras in answers], self.count)
 
     def step_here(self, admitted: list[Any]) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
-        """Step the only block, which the caller has itself; return what it gave, as arrays that nobody else has.
-
-        `state` does not get these rows. It keeps rows to restore slots from, and those of the caller are never restored.
-        """
-        state = self.state
-        assert state.step_alone is not None
+        """Step the only block, which the caller has itself; return what it gave, as arrays that nobody else has."""
         self.stuck = _STEP_FAILED
-        actions = admitted[0] if self._one_action else state.actions.batch(admitted, ())
-        observations, rewards, terminated, truncated, told = state.step_alone(actions)
-        state.counters.stepped(terminated, truncated)
+        *arrays, told = self.state.step_block(admitted)
         self.stuck = None
-        infos = {} if told is None else self.join_infos([told], self.count)
-        return observations, rewards, terminated, truncated, infos
+        return (*arrays, {} if told is None else self.join_infos([told], self.count))
 
     def step(self, admitted: list[Any]) -> dict[str, Any]:
         """Step every slot with admitted actions; return the infos. The rows are then in `state.buffer`."""
@@ -205,7 +196,7 @@ class Engine:
         state = self.state
         if state.own_buffer:
             state.align()
-            self._note_ended(state.buffer)
+            state.note_ended(state.buffer)
         self.stuck = _STEP_FAILED
         return 1 - state.buffer
 
@@ -243,10 +234,6 @@ class Engine:
             self.state.take(extras, buffer, part)
         return self.join_infos([None if extras is None else extras.infos for extras in answers], self.count)
 
-    def _note_ended(self, buffer: int) -> None:
-        buffers = self.state.buffers
-        self.state.counters.over(buffers.terminated[buffer] | buffers.truncated[buffer])
-
     def _tell_next(self, episodes: Mapping[int, NextEpisode]) -> None:
         """Tell slots what they play next. Nobody waits for the answer: a worker serves its requests in order."""
         for seat in self.supervisor.seats:
@@ -269,8 +256,8 @@ class Engine:
 
     def send(self, admitted: list[Any], slots: Sequence[int], together: int = 1) -> None:
         """Let some slots step; `recv` waits for them. So many of a worker are asked, and ready, `together`: it is cheaper."""
-        state, supervisor = self.state, self.supervisor
-        self.recovery.move_out(supervisor)
+        state = self.state
+        self.recovery.move_out(self.supervisor)
         for rows in shares([(*self._windows[slot], state.buffer_of(slot)) for slot in slots], together):
             some = [slots[row] for row in rows]
             seat, buffer = self._seat_of[some[0]], 1 - state.buffer_of(some[0])
@@ -283,7 +270,7 @@ class Engine:
                 actions = parts if state.actions.loose else as_actions(state.actions, parts)
                 issue = sender(messages.Step(some, actions, buffer), by_value=False)
             done = partial(state.stepped_some, some, buffer, parts)
-            request = supervisor.ask(seat, issue, "stepping", self._limits.step, done)
+            request = self.supervisor.ask(seat, issue, "stepping", self._limits.step, done)
             self.flying.update(dict.fromkeys(some, request))
 
     def recv(self, ready: int | None, ordered: bool) -> tuple[list[int], dict[str, Any]]:
@@ -307,9 +294,8 @@ class Engine:
         if state.has_tasks:
             self._tell_next(state.coming_by_task(began))
         row_of = {slot: row for row, slot in enumerate(slots)}
-        told = {
-            id(extras): extras.infos for extras in answers if extras is not None
-        }  # one for all that were asked together
+        # Those that were asked together have one answer.
+        told = {id(extras): extras.infos for extras in answers if extras is not None}
         by_row = [(row_of[slot], info) for infos in told.values() for slot, info in entries(infos) if slot in row_of]
         return slots, merge([sorted(by_row, key=itemgetter(0))], len(slots))
 
@@ -322,12 +308,12 @@ class Engine:
             answers = self.supervisor.tell(lambda _: message, doing, self._limits.step)
             return tuple(value for part in answers for value in part)
 
-    def set_attr(self, name: str, values: Mapping[int, Any]) -> None:
+    def set_attr(self, change: messages.SetAttr) -> None:
         """Set an attribute in the worlds of the slots that have a value."""
         with self.alone:
             self.check_idle()
-            change = messages.SetAttr(name, dict(values))
-            self.supervisor.tell(lambda seat: change.of(seat.factory.slots), f"setting {name!r}", self._limits.step)
+            doing = f"setting {change.name!r}"
+            self.supervisor.tell(lambda seat: change.of(seat.factory.slots), doing, self._limits.step)
             self.state.history.changed(change)
 
     def set_tasks(self, tasks: Tasks) -> None:
@@ -335,8 +321,6 @@ class Engine:
         with self.alone:
             self.check_idle()
             state = self.state
-            if not state.has_tasks:
-                raise UsageError("tasks can be replaced only where there are some; pass tasks=... to make_vec")
             state.set_tasks(tasks)
             if self.stuck is None:
                 self._tell_next(state.coming_by_task(self.everyone))

@@ -14,10 +14,11 @@ from stretto.envs import messages
 from stretto.envs.arrays import BUFFERS, Buffers, InfoBuffer, Rows, StepAlone, array_shapes, as_actions, stepped_by
 from stretto.envs.batched_group import BatchedGroup, BlockMaker
 from stretto.envs.checks import BlamingMail, parts_of, unpicklable
-from stretto.envs.group import EnvGroup, Group
+from stretto.envs.group import Group
 from stretto.envs.infos import Table
 from stretto.envs.messages import Attach, Extras
-from stretto.envs.restorer import Restorer
+from stretto.envs.restoring.restorer import Restorer
+from stretto.envs.single_group import EnvGroup
 from stretto.envs.slot import GroupSettings, Maker
 from stretto.errors import InvalidOutput
 from stretto.identity.watched_globals import globals_here

@@ -35,7 +35,7 @@ from stretto.envs.engine import Engine
 from stretto.envs.group_worker import Blocks, GroupService, Singles, Worlds, block_sizes
 from stretto.envs.messages import Attach, Built, Describe, LookAtGlobals
 from stretto.envs.multiagent import MultiAgentVectorEnv
-from stretto.envs.recovery import Limits, Recovery
+from stretto.envs.restoring.recovery import Limits, Recovery
 from stretto.envs.slot import GroupSettings
 from stretto.envs.slots import SlotState
 from stretto.envs.vector import VectorEnv

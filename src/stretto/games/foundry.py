@@ -13,7 +13,7 @@ from stretto.core import Action, AgentId, TurnEnd
 from stretto.errors import InvalidAction, ResetNeeded, UsageError
 from stretto.games.foundry_maps import LAYOUTS, ORES, Cell, FoundryMap, draw_map
 from stretto.games.foundry_view import CogSight, Scene, draw_image, draw_text
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 
 ACTION_NAMES = ("wait", "north", "east", "south", "west", "mine", "charge", "craft")
 WAIT, NORTH, EAST, SOUTH, WEST, MINE, CHARGE, CRAFT = range(len(ACTION_NAMES))

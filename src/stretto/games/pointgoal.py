@@ -12,7 +12,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from stretto.errors import InvalidAction, ResetNeeded, UsageError
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 
 Position = NDArray[np.float32]
 

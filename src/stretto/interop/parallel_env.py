@@ -24,7 +24,7 @@ from stretto.interop.last_rewards import public, without_reward
 from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.strategies import make_runner
 from stretto.registry import near
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 from stretto.spaces import Array, row_of
 
 Step = tuple[Any, float, bool, dict[str, Any]]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from stretto.errors import UsageError
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 
 TaskSource = Callable[[int, int, np.random.Generator], Any]
 """`(slot, episode, stream) -> task`: a function of these alone, so that it does not matter who asks when."""

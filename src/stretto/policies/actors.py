@@ -18,7 +18,7 @@ from stretto.policies.players import Player, act_alone, act_by_block, act_togeth
 from stretto.policies.policy_plan import PolicyPlan, own_spaces
 from stretto.policies.questions import AgentEpisode, Block, Decision, Question
 from stretto.policies.states import map_state
-from stretto.seeding import PrivateGenerators
+from stretto.seeding.generators import PrivateGenerators
 from stretto.spaces import Array, SpaceLayout, map_space
 
 __calls_user_code__ = True

@@ -13,7 +13,8 @@ from gymnasium import spaces
 from stretto.core import AgentId, Observation, WorldSpec, own_copy
 from stretto.policies.agent_reset import reset_policy
 from stretto.policies.space_watch import SpaceWatch
-from stretto.seeding import PrivateGenerators, SeedTree
+from stretto.seeding.generators import PrivateGenerators
+from stretto.seeding.streams import SeedTree
 from stretto.spaces import leaves, same_space
 
 __calls_user_code__ = True

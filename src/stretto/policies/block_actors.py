@@ -19,8 +19,8 @@ from stretto.core import (
     kinds_of,
 )
 from stretto.policies.states import map_state
-from stretto.seeding import SeedTree
 from stretto.seeding.choices import Choices, stream_key
+from stretto.seeding.streams import SeedTree
 from stretto.spaces import Array, SpaceLayout, map_space, row_of
 
 

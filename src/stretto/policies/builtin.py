@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stretto.core import Action, AgentId, AgentPolicy, MultiAgentPolicy, Observation
 from stretto.errors import UsageError
-from stretto.seeding import SEED_BITS
+from stretto.seeding.streams import SEED_BITS
 from stretto.spaces import assemble, map_space, parts
 
 Draw = Callable[[np.random.Generator], Any]

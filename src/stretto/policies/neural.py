@@ -15,7 +15,7 @@ from stretto.core import Action, AgentId, AgentPolicy, MultiAgentPolicy, Observa
 from stretto.errors import InvalidSpace, UsageError
 from stretto.policies.torch_settings import check_device, torch_installed
 from stretto.safetensors import read_safetensors
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 from stretto.spaces import leaves, map_space
 
 VECTOR = 8

@@ -12,7 +12,7 @@ from stretto.errors import PolicyFailed
 from stretto.policies.batches import Batches, Call
 from stretto.policies.block_actors import BlockActors
 from stretto.policies.questions import AgentEpisode, Decision, Question
-from stretto.seeding import PrivateGenerators
+from stretto.seeding.generators import PrivateGenerators
 
 __calls_user_code__ = True
 

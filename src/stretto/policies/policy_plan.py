@@ -9,7 +9,8 @@ from stretto.core import MultiAgentPolicy, WorldSpec
 from stretto.identity.names import canonical_name, name_of
 from stretto.policies.loading import load_policy
 from stretto.policies.spec import PolicySpec
-from stretto.seeding import PrivateGenerators, SeedTree
+from stretto.seeding.generators import PrivateGenerators
+from stretto.seeding.streams import SeedTree
 
 __calls_user_code__ = True
 

@@ -15,7 +15,7 @@ from stretto.errors import PolicyError, PolicyFailed, PolicyLost
 from stretto.policies.actors import Actors
 from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.questions import AgentEpisode, Block, Decision, Question, Weights
-from stretto.seeding import GlobalDraws
+from stretto.seeding.generators import GlobalDraws
 from stretto.spaces import leaves
 from stretto.workers.backends import PROCESS
 from stretto.workers.base import Port

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from stretto.core import Action, AgentId, BlockAnswer, EpisodeKey, Observation
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 from stretto.spaces import Array
 
 Weights = Mapping[int, Mapping[str, Array]]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stretto.core import AgentKind
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 from stretto.training.learners.base import LearnerBlock
 
 

@@ -18,7 +18,7 @@ from stretto.evaluation.report.wording import counted, interval_text, short_numb
 from stretto.evaluation.statistics.averages import Interval
 from stretto.evaluation.statistics.bootstrap import Bootstrap
 from stretto.run_folder import TIMING
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 from stretto.spaces import Array
 
 MOST_POINTS = 120

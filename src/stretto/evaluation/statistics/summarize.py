@@ -24,7 +24,7 @@ from stretto.evaluation.statistics.comparisons import compare_all, with_interval
 from stretto.evaluation.statistics.mixes import summarize_mix
 from stretto.evaluation.statistics.scales import References, normalized, scales_of
 from stretto.evaluation.statistics.summary import Failed, LabelSummary, Summary
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 
 
 def summarize(

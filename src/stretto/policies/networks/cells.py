@@ -10,7 +10,7 @@ from torch import Tensor
 
 from stretto.policies.networks.initial import orthogonal
 from stretto.policies.networks.parameters import CHUNK, padded
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 
 Weights = Mapping[str, Tensor]
 

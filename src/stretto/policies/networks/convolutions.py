@@ -12,7 +12,7 @@ from torch.nn import functional
 from stretto.policies.networks.initial import orthogonal
 from stretto.policies.networks.inputs import Image
 from stretto.policies.networks.parameters import VECTOR, padded
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 
 CHANNELS = 16, 32, 32
 """How many channels the convolutions have, one after the other. A small image has fewer of them."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 
 
 def uniform(tree: SeedTree, rows: int, columns: int) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -22,7 +22,7 @@ from stretto.policies.networks.parameters import Device, Parameters, padded
 from stretto.policies.networks.passes import Layers, Pass
 from stretto.policies.networks.quantiles import COSINES, with_shares
 from stretto.policies.networks.trunk import Trunk
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from stretto.core import BlockAnswer, BlockPolicy, ChoiceStreams, WorldSpec
 from stretto.policies.networks.heads import Head, head_of
 from stretto.policies.networks.network import Network, NetworkSettings
 from stretto.policies.networks.normalizer import Normalizer
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 from stretto.spaces import Array
 
 

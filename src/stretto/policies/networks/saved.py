@@ -14,7 +14,7 @@ from stretto.errors import UsageError
 from stretto.policies.networks.policies import ActorPolicy
 from stretto.policies.networks.values import ValuePolicy
 from stretto.safetensors import read_metadata, read_safetensors, safetensors
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 from stretto.spaces import Array
 
 _BLOCKS = "blocks"

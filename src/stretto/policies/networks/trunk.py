@@ -11,7 +11,7 @@ from torch import Tensor
 from stretto.policies.networks.initial import orthogonal, uniform
 from stretto.policies.networks.layers import layered
 from stretto.policies.networks.parameters import padded
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 
 
 class Trunk:

@@ -15,7 +15,7 @@ from stretto.core import BlockAnswer, BlockPolicy, ChoiceStreams, WorldSpec
 from stretto.errors import InvalidSpace
 from stretto.policies.networks.branches import branches_of
 from stretto.policies.networks.network import Network, NetworkSettings
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 from stretto.spaces import Array
 
 

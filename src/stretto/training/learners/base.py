@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gymnasium import spaces
 
 from stretto.core import AgentId, BlockPolicy, WorldSpec
-from stretto.seeding import SeedTree
+from stretto.seeding.streams import SeedTree
 from stretto.spaces import Array
 from stretto.storage.block import Block
 
