@@ -86,8 +86,8 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
         wait: `"lockstep"` steps all environments together; with `"ready-first"` none waits for a slow one, and policies
             choose for some while others are stepped; with `"whole"` every worker plays a rollout at a time, with a world
             and a policy of its own. `"auto"` is `"whole"` unless the policy chooses for many agents at once, or an option
-            asks for what whole rollouts do not have, such as `backend="thread"`; then it is lockstep, and ready-first once
-            choosing is seen to take much of the time.
+            asks for what whole rollouts do not have, such as `backend="thread"`; then both other ways are tried for a
+            moment, and the faster one goes on.
         boundaries: show policies where an episode begins in the middle of a rollout: see `ObservationView`.
         rewards: show them the reward of their last step.
         oracle: show them the task, if tasks consist of numbers.
