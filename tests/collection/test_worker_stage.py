@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import stretto
+from stretto.adapters.agents import as_agents
 from stretto.collection.collector import Queue, Trials
+from stretto.collection.making import TrialMaker
 from stretto.collection.rollouts import Rollouts
 from stretto.collection.tasks import rollout_tasks
-from stretto.collection.worker_stage import TrialPlayer, WorkerStage, describe
+from stretto.collection.worker_stage import TrialPlayer, WorkerStage
 from stretto.errors import PolicyFailed, WorkerDied, WorldHung
 from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.spec import PolicySpec
@@ -25,7 +27,7 @@ from tests.worlds import Crowd, Drift, World, makes
 
 
 def player(make, policy):
-    world = describe(make, "simultaneous")
+    world = TrialMaker(make, as_agents).spec()
     plans = [PolicyPlan(PolicySpec.of(policy), rows=8 * len(world.agents))]
     return TrialPlayer(make, plans, dict.fromkeys(world.agents, 0), world)
 

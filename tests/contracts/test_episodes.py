@@ -124,7 +124,7 @@ def test_a_worker_that_was_given_up_is_the_reason_why_all_must_be_reset():
         envs.reset(seed=0)
         with pytest.raises(stretto.WorkerDied):
             envs.map(lambda env: os._exit(7))
-        with pytest.raises(stretto.ResetNeeded, match="not only some, because a worker was given up"):
+        with pytest.raises(stretto.ResetNeeded, match="not only some, because a worker was lost"):
             envs.reset(options={"reset_mask": np.array([True, False])})
 
 

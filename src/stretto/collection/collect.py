@@ -85,9 +85,9 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
         strategy: where agents choose their actions; this never changes a result.
         wait: `"lockstep"` steps all environments together; with `"ready-first"` none waits for a slow one, and policies
             choose for some while others are stepped; with `"whole"` every worker plays a rollout at a time, with a world
-            and a policy of its own. `"auto"` is mostly `"whole"`. It is lockstep if the policy chooses for many agents at
-            once, or if whole rollouts cannot do what an option asks for, such as `backend="thread"`. It becomes ready-first
-            once choosing is seen to take much of the time.
+            and a policy of its own. `"auto"` is mostly `"whole"`. If the policy chooses for many agents at once, or if an
+            option asks for what whole rollouts do not have, such as `backend="thread"`, the other two are tried for a
+            moment. The faster one goes on.
         boundaries: show policies where an episode begins in the middle of a rollout: see `ObservationView`.
         rewards: show them the reward of their last step.
         oracle: show them the task, if tasks consist of numbers.

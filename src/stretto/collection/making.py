@@ -52,7 +52,7 @@ class TrialMaker:
     """Makes a world in which trials are played, in whichever process; `task` is that of a first one, if it is known.
 
     A world is given tasks by its constructor if that has a parameter `task`, and it takes them in no other way. Of one
-    whose own episodes are trials nothing but `own_view` is shown, if that is given. `apart`: look at it in another process.
+    whose own episodes are trials nothing but `own_view` is shown, if that is given. `apart`: another process looks at it.
     """
 
     make: Maker

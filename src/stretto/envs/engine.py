@@ -78,8 +78,7 @@ class Engine:
         failed = self.stuck not in (None, _NOT_RESET) or given_up
         if len(slots) < self.count:
             if failed or self.stuck:
-                why = self.stuck or "a worker was given up"
-                raise ResetNeeded(f"all environments must be reset, not only some, because {why}")
+                raise ResetNeeded(f"all slots must be reset, not only some, because {self.stuck or 'a worker was lost'}")
             if self.flying:
                 return self._reset_beside_others(seeds, options, slots)
         failed = failed or bool(self.flying)
