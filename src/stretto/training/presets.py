@@ -146,7 +146,7 @@ PRESETS = {
         "foundry*",
         {
             "ppo": {
-                "steps": 1_000_000,
+                "steps": 1_200_000,
                 "num_envs": 64,
                 "ppo": {
                     "rows": 32,
