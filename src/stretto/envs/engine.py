@@ -78,7 +78,9 @@ class Engine:
         failed = self.stuck not in (None, _NOT_RESET) or given_up
         if len(slots) < self.count:
             if failed or self.stuck:
-                raise ResetNeeded(f"all slots must be reset, not only some, because {self.stuck or 'a worker was lost'}")
+                raise ResetNeeded(
+                    f"all slots must be reset, not only some, because {self.stuck or 'a worker was lost'}"
+                )
             if self.flying:
                 return self._reset_beside_others(seeds, options, slots)
         failed = failed or bool(self.flying)
