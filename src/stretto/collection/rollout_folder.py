@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -62,6 +63,7 @@ class RolloutFolder:
         self._number, self._rows, self._most_rows = 0, 0, 0
         self._writing, self._over = threading.Lock(), threading.Event()
         self._thread: threading.Thread | None = None
+        self._begun = False
         self._error: Exception | None = None
         with self._run.opening():
             if resume:
@@ -95,18 +97,19 @@ class RolloutFolder:
         if self._error is not None:
             raise self._error
         encoded(rollout.task)
-        if self._thread is None:
-            self._begin()
         if not self._unwritten:
             self._rows, self._most_rows = 0, part_rows(rollout)
-        self._unwritten.append(rollout)
+        self._unwritten.append(rollout)  # first: Ctrl-C may come at any time, and what is here is written then
         self._rows += count_rows(rollout)
+        if self._thread is None:
+            self._begin()
         if self._rows >= self._most_rows:
             self.write()
 
     def _begin(self) -> None:
         self._on_begin()
         self._run.begin()
+        self._begun = True
         for part in set(all_parts(self._run.path)) - set(complete_parts(self._run.path)):
             remove_part(part)
         # A thread, because the next rollout may end in an hour.
@@ -155,8 +158,10 @@ class RolloutFolder:
         self._over.set()
         try:
             if self._thread is not None:
-                self._thread.join()
-            self.write()
+                with contextlib.suppress(RuntimeError):  # Ctrl-C came before it was seen to begin; it ends by itself
+                    self._thread.join()
+            if self._begun:
+                self.write()
         except StrettoError as second:
             if error is None:
                 raise
