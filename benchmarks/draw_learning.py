@@ -31,7 +31,7 @@ def read(run: Path) -> list[dict[str, Any]]:
 class Scale:
     """Where numbers of steps and rewards are in the picture."""
 
-    def __init__(self, steps: float, reward: float) -> None:
+    def __init__(self, steps: int, reward: float) -> None:
         self.steps, self.reward = steps, reward
 
     def place(self, steps: float, reward: float) -> str:
@@ -60,10 +60,9 @@ def drawn(rows: list[dict[str, Any]]) -> Iterator[str]:
         x, y = scale.place(0, reward).split(",")
         yield f'<line class="tick" x1="{x}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>'
         yield f'<text class="axis" x="{LEFT - 8}" y="{float(y) + 4:.1f}" text-anchor="end">{reward}</text>'
-    for part in range(5):
-        steps = scale.steps * part / 4
+    for steps in range(0, scale.steps + 1, _tick(scale.steps)):
         x = scale.place(steps, 0).split(",")[0]
-        yield f'<text class="axis" x="{x}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{steps:,.0f}</text>'
+        yield f'<text class="axis" x="{x}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{steps:,}</text>'
     yield f'<text class="axis" x="{WIDTH / 2}" y="{HEIGHT - 6}" text-anchor="middle">environment steps</text>'
     for points in agents.values():
         yield scale.line("agent", points)
@@ -72,6 +71,11 @@ def drawn(rows: list[dict[str, Any]]) -> Iterator[str]:
         x, y = scale.place(*point).split(",")
         yield f'<circle cx="{x}" cy="{y}" r="3.5"/>'
     yield "</svg>"
+
+
+def _tick(most: int) -> int:
+    """Return 1, 2 or 5 times a power of ten, of which at most 8 fit."""
+    return next(step for power in range(12) for base in (1, 2, 5) if most < 8 * (step := base * 10**power))
 
 
 def main() -> None:
