@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 820, 300, 44, 16, 34, 40
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 820, 300, 44, 36, 34, 40
 POINTS = 160
 """How many points a line has at most."""
 

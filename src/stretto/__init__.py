@@ -148,7 +148,7 @@ _NAMES = {
     ],
     "stretto.envs.make": ["make_vec"],
     "stretto.envs.multiagent": ["AgentBatch", "MultiAgentReady", "MultiAgentStep", "MultiAgentVectorEnv"],
-    "stretto.envs.slots": ["Statistics"],
+    "stretto.envs.counters": ["Statistics"],
     "stretto.envs.vector": ["ReadyResult", "StepResult", "VectorEnv"],
     "stretto.evaluation.evaluate": ["evaluate"],
     "stretto.evaluation.report.report": ["Report"],

@@ -140,8 +140,8 @@ PRESETS = {
             },
         },
     ),
-    # What a cog carries decides where it must go, and is 7 numbers beside 847 of its view. Unless they weigh the same, agents
-    # learn to gather and never find the forge.
+    # What a cog carries decides where it must go, and is among 7 numbers beside 847 of its view. Where they did not weigh the
+    # same, most agents learned to gather and did not find the forge in time.
     "foundry": Preset(
         "foundry*",
         {
