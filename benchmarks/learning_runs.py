@@ -53,9 +53,9 @@ class WithoutVelocities(gymnasium.ObservationWrapper[Any, Any, Any]):
 
 
 def _memory(cell: str) -> dict[str, Any]:
-    """The settings of examples/memory.py, with more steps and another cell perhaps."""
+    """The settings of examples/memory.py, with another cell perhaps."""
     return {
-        "steps": 60_000,
+        "steps": 40_000,
         "ppo": {
             "rows": 128,
             "batch": 256,

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from stretto.envs.restoring import history
 from stretto.envs.messages import Origin, ResetSlot
+from stretto.envs.restoring import history
 from stretto.envs.restoring.history import History
 from stretto.spaces import SpaceLayout
 

@@ -131,9 +131,3 @@ def test_every_preset_is_a_configuration_that_its_missions_have(name: str, learn
     assert config.preset == name
     assert config.learner == learner
     assert config.settings != config_of(mission, {"learner": learner, "preset": None}).settings
-
-
-@pytest.mark.parametrize("mission", ["gym:CartPole-v1", "gym:Acrobot-v1", "gym:LunarLander-v3"])
-@pytest.mark.parametrize("learner", ["ppo", "dqn"])
-def test_both_learners_have_a_preset_for_worlds_with_single_actions(mission: str, learner: str) -> None:
-    assert config_of(mission, {"learner": learner}).preset is not None

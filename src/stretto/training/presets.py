@@ -21,17 +21,6 @@ class Preset:
     learners: Mapping[str, Mapping[str, Any]]
 
 
-# A network that tells the value of a state from the advantages of actions apart, and follows smoothly what it learns from.
-_REPLAY: Mapping[str, Any] = {
-    "rows": 8,
-    "updates": 16,
-    "batch": 128,
-    "n_steps": 3,
-    "target_average": 0.02,
-    "dueling": True,
-    "network": {"widths": [128, 128]},
-}
-
 PRESETS = {
     "CartPole-v1": Preset(
         "gym:CartPole-v1*",
@@ -48,15 +37,22 @@ PRESETS = {
                     "smoothing": 0.8,
                 },
             },
-            # With a discount of 0.99, mean values rose over 100 in some runs, which no policy earns, and those were lost.
+            # Not there yet. Greedy returns at the end, of seeds 0 to 3: 500, 500, 424 and 467. With a discount of 0.99, the
+            # agents that fell back had mean values of about 100 or more, which no policy earns.
             "dqn": {
                 "steps": 50_000,
                 "num_envs": 8,
                 "dqn": {
-                    **_REPLAY,
+                    "rows": 8,
+                    "updates": 16,
+                    "batch": 128,
+                    "n_steps": 3,
+                    "target_average": 0.02,
+                    "dueling": True,
                     "learning_rate": {"begin": 2e-3, "end": 0.0},
                     "discount": 0.98,
                     "epsilon": {"begin": 1.0, "end": 0.04, "share": 0.2},
+                    "network": {"widths": [128, 128]},
                 },
             },
         },
@@ -68,15 +64,6 @@ PRESETS = {
                 "steps": 300_000,
                 "num_envs": 16,
                 "ppo": {"rows": 256, "batch": 64, "epochs": 4, "smoothing": 0.94, "normalize_observations": True},
-            },
-            "dqn": {
-                "steps": 100_000,
-                "num_envs": 8,
-                "dqn": {
-                    **_REPLAY,
-                    "learning_rate": {"begin": 1e-3, "end": 0.0},
-                    "epsilon": {"begin": 1.0, "end": 0.05, "share": 0.2},
-                },
             },
         },
     ),
@@ -95,29 +82,19 @@ PRESETS = {
                     "entropy": 0.01,
                 },
             },
-            "dqn": {
-                "steps": 200_000,
-                "num_envs": 8,
-                "dqn": {
-                    **_REPLAY,
-                    "buffer": 200_000,
-                    "learning_rate": {"begin": 1e-3, "end": 0.0},
-                    "epsilon": {"begin": 1.0, "end": 0.05, "share": 0.2},
-                },
-            },
         },
     ),
     "Pendulum-v1": Preset(
         "gym:Pendulum-v1*",
         {
             "ppo": {
-                "steps": 150_000,
+                "steps": 100_000,
                 "num_envs": 4,
                 "ppo": {
                     "rows": 1024,
                     "batch": 64,
                     "epochs": 10,
-                    "learning_rate": {"begin": 1e-3, "end": 0.0},
+                    "learning_rate": 1e-3,
                     "discount": 0.9,
                     "normalize_rewards": True,
                 },
