@@ -89,8 +89,8 @@ def compute(loops: int) -> None:
     """Compute for a while: a number of turns, not a time, because a process that is not running does no work.
 
     A turn is a checksum of 1 kB, in registers: all the turns of a call took the same time within 0.3%, in any process. A loop
-    that counts references, in C or in Python, took 0.8 to 1.4 of its median from one second to the next with the same code,
-    because the processor guesses which store a load reads. It keeps the interpreter's lock.
+    that counts references, in C or in Python, took 0.8 to 1.4 of its median from one second to the next with the same code.
+    It keeps the interpreter's lock.
     """
     collections.deque(map(zlib.adler32, itertools.repeat(_BLOCK, loops)), maxlen=0)
 
