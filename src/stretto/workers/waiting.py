@@ -27,10 +27,17 @@ Waking somebody up takes 0.05 ms on an idle machine and often 1 ms on one that i
 that are equal on average seldom end together.
 """
 
-FEWEST_GOOD, MOST_GOOD = 8, 2_048
-"""After a spin that did not pay, so many waits in a row must have been short enough before there is another.
+MOST_CREDIT, PRICE = 8, 4
+"""A spin that pays earns one, up to the first number, and one that does not costs the second.
 
-The number doubles with each spin that does not pay, up to the larger one, and falls by one with each that pays.
+Who has none left sleeps at once. On idle cores some waits are long as well, because episodes end in one process and not
+in another: these are few, and must not end the spinning.
+"""
+
+FEWEST_GOOD, MOST_GOOD = 16, 2_048
+"""Who sleeps at once spins again after so many waits in a row that were short enough.
+
+The number doubles each time that the credit is used up, to the larger one at most, and falls by one with each spin that pays.
 """
 
 WAITING = os.environ.get("STRETTO_WAITING", "adaptive")
@@ -41,12 +48,12 @@ class Spin:
     """Says for how long to look before sleeping: a bet on an answer that comes soon.
 
     It pays on idle cores. Where other programs want the cores, whoever is waited for does not get one while somebody
-    looks; so a bet that is lost ends the looking, until waits are short again.
+    looks; so bets that are lost end the looking, until waits are short again.
     """
 
     def __init__(self, least_seconds: float) -> None:
         self._least = 0.0 if WAITING == "sleep" else least_seconds
-        self._patience = self._good = FEWEST_GOOD
+        self._credit, self._patience, self._good = MOST_CREDIT, FEWEST_GOOD // 2, 0
         self._since, self._most = 0.0, 0.0
         self.begun = False
 
@@ -54,20 +61,26 @@ class Spin:
         """Begin a wait, after so much work; return until when to look."""
         most = max(self._least, min(SPIN_SHARE * worked_seconds, LONGEST_SPIN_SECONDS)) if self._least else 0.0
         self._since, self._most, self.begun = now, most, True
-        return now + most if self._good >= self._patience or WAITING == "spin" else now
+        return now + most if self._credit > 0 or WAITING == "spin" else now
 
     def end(self, now: float) -> None:
         """Take note of how long a wait took, in whichever way it was spent."""
         self.begun = False
-        short, looked = now - self._since <= self._most, self._good >= self._patience
-        if not short:
-            if looked:
-                self._patience = min(2 * self._patience, MOST_GOOD)
-            self._good = 0
-        elif looked:
-            self._patience = self._good = max(self._patience - 1, FEWEST_GOOD)
-        else:
+        short = now - self._since <= self._most
+        if self._credit > 0:
+            if short:
+                self._credit = min(self._credit + 1, MOST_CREDIT)
+                self._patience = max(self._patience - 1, FEWEST_GOOD // 2)
+                return
+            self._credit -= PRICE
+            if self._credit <= 0:
+                self._patience, self._good = min(2 * self._patience, MOST_GOOD), 0
+        elif short:
             self._good += 1
+            if self._good >= self._patience:
+                self._credit = PRICE
+        else:
+            self._good = 0
 
 
 LONGEST_SLEEP_SECONDS = 0.25
