@@ -21,7 +21,7 @@ class Waits:
         until = self.bet.begin(self.now, worked)
         looked = until - self.now
         self.now += seconds
-        self.bet.end(self.now)
+        self.bet.ended = self.now
         self.now += worked
         return looked
 
@@ -89,5 +89,5 @@ def test_after_many_that_paid_losing_costs_no_more_than_the_first_time():
 def test_without_a_core_to_spare_it_never_looks():
     bet = Spin(0.0)
     assert bet.begin(5.0, 1.0) == 5.0
-    bet.end(5.0)
+    bet.ended = 5.0
     assert bet.begin(6.0, 1.0) == 6.0

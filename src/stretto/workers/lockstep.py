@@ -45,7 +45,7 @@ def signal_idle(seats: Sequence[Seat], workers: Sequence[Worker], code: int, bet
     if not quick:
         return UNSETTLED
     if until:
-        bet.end(now)
+        bet.ended = now
     for worker in workers:
         words = worker.words
         if words[MAIL] != worker.read or words[NOTE] >> NOTE_BITS == worker.made:

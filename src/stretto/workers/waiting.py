@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import time
@@ -55,18 +56,19 @@ class Spin:
         self._least = 0.0 if WAITING == "sleep" else least_seconds
         self._credit, self._patience, self._good = MOST_CREDIT, FEWEST_GOOD // 2, 0
         self._since, self._most = 0.0, 0.0
-        self.begun = False
+        # When the last wait ended; 0 while one is under way. What it was worth is settled in the next: then there is time.
+        self.ended = math.inf
 
     def begin(self, now: float, worked_seconds: float) -> float:
         """Begin a wait, after so much work; return until when to look."""
+        if self.ended < math.inf:
+            self._settle(self.ended - self._since <= self._most)
         most = max(self._least, min(SPIN_SHARE * worked_seconds, LONGEST_SPIN_SECONDS)) if self._least else 0.0
-        self._since, self._most, self.begun = now, most, True
+        self._since, self._most, self.ended = now, most, 0.0
         return now + most if self._credit > 0 or WAITING == "spin" else now
 
-    def end(self, now: float) -> None:
-        """Take note of how long a wait took, in whichever way it was spent."""
-        self.begun = False
-        short = now - self._since <= self._most
+    def _settle(self, short: bool) -> None:
+        """Take note of whether the last wait was short enough, in whichever way it was spent."""
         if self._credit > 0:
             if short:
                 self._credit = min(self._credit + 1, MOST_CREDIT)
@@ -118,7 +120,7 @@ class Waiter:
             return False
         if ready():
             return True
-        if not self.bet.begun:  # else it has looked already
+        if self.bet.ended:  # else it has looked already
             until = self.bet.begin(time.perf_counter(), 0.0)
             while time.perf_counter() < until:
                 for _ in range(10):
@@ -128,8 +130,8 @@ class Waiter:
 
     def end(self) -> None:
         """Take note that what was waited for is there."""
-        if self.bet.begun:
-            self.bet.end(time.perf_counter())
+        if not self.bet.ended:
+            self.bet.ended = time.perf_counter()
 
     def sleep(self, workers: Sequence[Worker], ready: Callable[[], bool], seconds: float) -> list[Worker]:
         """Sleep until something happens or `seconds` have passed; return the workers that need a look."""
@@ -174,8 +176,7 @@ def wait_for_requests(spin_seconds: float) -> Callable[[Port, int], int]:
             began = clock()
             return made
         made = spin(words, answered, bet.begin(since, since - began)) or sleep(port, answered)
-        began = clock()
-        bet.end(began)
+        began = bet.ended = clock()
         return made
 
     def spin(words: memoryview, answered: int, until: float) -> int:
