@@ -149,9 +149,10 @@ def stretto_run(problem: Problem, config: Config, seed: int, *, looks: bool) -> 
     from stretto.collection.collector import Trials
     from stretto.collection.worlds import BlockWorlds
     from stretto.training.blocks import learner_blocks
-    from stretto.training.loop import Loop
+    from stretto.training.learner_workers import Workplace
+    from stretto.training.loop import Loop, Pace
     from stretto.training.run import build_learner
-    from stretto.training.sets import LearnerSet, Workplace
+    from stretto.training.sets import LearnerSet
     from stretto.workers.backends import SERIAL
 
     torch.set_num_threads(1)
@@ -171,7 +172,7 @@ def stretto_run(problem: Problem, config: Config, seed: int, *, looks: bool) -> 
         policy.greedy = False
         return answer.actions[0], answer.states
 
-    loop = Loop(worlds, learners, Trials(seed), config.settings.rows, config.steps)
+    loop = Loop(worlds, learners, Trials(seed), Pace(config.settings.rows, config.steps))
     course = Course(problem, act, looks=looks)
     for interval in loop:
         course.look(interval.steps)

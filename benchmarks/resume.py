@@ -45,6 +45,24 @@ RUNS: dict[str, dict[str, Any]] = {
         "backend": "process",
         "workers": 2,
     },
+    "ppo, pipelined, in processes": {
+        "world": "CartPole-v1",
+        "steps": 4_000,
+        "config": {**_OFTEN, "ppo": _PPO, "loop": "pipelined", "learner_set": "processes"},
+        "backend": "process",
+        "workers": 2,
+    },
+    "dqn with priorities, pipelined": {
+        "world": "CartPole-v1",
+        "learner": "dqn",
+        "steps": 2_000,
+        "config": {
+            **_OFTEN,
+            "dqn": {"rows": 32, "buffer": 1_000, "learning_starts": 200, "priority_exponent": 0.6, "n_steps": 3},
+            "loop": "pipelined",
+        },
+        "backend": "serial",
+    },
     "dqn with priorities": {
         "world": "CartPole-v1",
         "learner": "dqn",

@@ -28,12 +28,13 @@ from stretto.collection.collector import Trials  # noqa: E402
 from stretto.collection.worlds import BlockWorlds  # noqa: E402
 from stretto.policies.networks.values import ValueNetworkSettings, ValuePolicy  # noqa: E402
 from stretto.training.blocks import learner_blocks  # noqa: E402
+from stretto.training.learner_workers import Workplace  # noqa: E402
 from stretto.training.learners.base import LearnerBlock, Metrics  # noqa: E402
 from stretto.training.learners.dqn import Dqn  # noqa: E402
 from stretto.training.learners.dqn_settings import DqnSettings  # noqa: E402
-from stretto.training.loop import Loop  # noqa: E402
+from stretto.training.loop import Loop, Pace  # noqa: E402
 from stretto.training.schedules import Schedule  # noqa: E402
-from stretto.training.sets import LearnerSet, Workplace  # noqa: E402
+from stretto.training.sets import LearnerSet  # noqa: E402
 from stretto.workers.backends import PROCESS, SERIAL  # noqa: E402
 from stretto.workers.base import Backend  # noqa: E402
 
@@ -61,7 +62,7 @@ def weights_after(world: str, settings: DqnSettings, size: int = 8, backend: Bac
         worlds = BlockWorlds(envs)
         blocks = learner_blocks(worlds.kinds, 7, worlds.count, size)
         learners = LearnerSet(partial(build, blocks, settings), len(blocks), Workplace(backend, 2))
-        loop = Loop(worlds, learners, Trials(7), settings.rows, 120)
+        loop = Loop(worlds, learners, Trials(7), Pace(settings.rows, 120))
         for _ in loop:
             pass
         loop.close()

@@ -23,14 +23,15 @@ from stretto.collection.worlds import BlockWorlds  # noqa: E402
 from stretto.policies.block_runner import BlockRunner  # noqa: E402
 from stretto.storage.of_layout import buffer_of  # noqa: E402
 from stretto.training.blocks import learner_blocks  # noqa: E402
+from stretto.training.learner_workers import Workplace  # noqa: E402
 from stretto.training.learners.base import LearnerBlock  # noqa: E402
 from stretto.training.learners.dqn import Dqn  # noqa: E402
 from stretto.training.learners.dqn_settings import DqnSettings  # noqa: E402
 from stretto.training.learners.ppo import Ppo  # noqa: E402
 from stretto.training.learners.ppo_settings import PpoSettings  # noqa: E402
-from stretto.training.loop import Loop  # noqa: E402
+from stretto.training.loop import Loop, Pace  # noqa: E402
 from stretto.training.schedules import Schedule  # noqa: E402
-from stretto.training.sets import LearnerSet, Workplace  # noqa: E402
+from stretto.training.sets import LearnerSet  # noqa: E402
 from stretto.workers.backends import PROCESS, SERIAL, THREAD  # noqa: E402
 from stretto.workers.base import Backend  # noqa: E402
 
@@ -68,8 +69,10 @@ def loop_of(
         worlds = BlockWorlds(envs)
         blocks = learner_blocks(worlds.kinds, 7, worlds.count, size)
         build = partial(learner, blocks, settings)
-        learners = LearnerSet(build, len(blocks), Workplace(backend, 2, limit_seconds=limit_seconds), overlaps=overlaps)
-        loop = Loop(worlds, learners, Trials(7), settings.rows, steps)
+        learners = LearnerSet(
+            build, len(blocks), Workplace(backend, 2, limit_seconds=limit_seconds), ahead=int(overlaps)
+        )
+        loop = Loop(worlds, learners, Trials(7), Pace(settings.rows, steps))
         try:
             yield loop, learners
         finally:
@@ -157,7 +160,8 @@ def plainly_pipelined(settings: Any, intervals: int) -> np.ndarray:
 def test_an_interval_is_collected_with_what_was_learned_two_intervals_before(backend: Backend, settings: Any) -> None:
     with loop_of("CartPole-v1", 1 << 20, backend, settings=settings, overlaps=True) as (loop, learners):
         for interval in loop:
-            assert interval.lag == min(1, interval.number - 1)
+            assert interval.overlap is not None
+            assert interval.overlap.lag == min(1, interval.number - 1)
             if interval.number == 6:
                 break
         assert np.array_equal(weights(learners), plainly_pipelined(settings, 6))

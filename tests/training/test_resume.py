@@ -20,12 +20,13 @@ from stretto.collection.collector import Trials  # noqa: E402
 from stretto.collection.worlds import BlockWorlds  # noqa: E402
 from stretto.policies.networks.network import NetworkSettings  # noqa: E402
 from stretto.training.blocks import learner_blocks  # noqa: E402
+from stretto.training.learner_workers import Workplace  # noqa: E402
 from stretto.training.learners.dqn import Dqn  # noqa: E402
 from stretto.training.learners.dqn_settings import DqnSettings  # noqa: E402
 from stretto.training.learners.ppo import Ppo, PpoSettings  # noqa: E402
-from stretto.training.loop import Loop  # noqa: E402
+from stretto.training.loop import Loop, Pace  # noqa: E402
 from stretto.training.schedules import Schedule  # noqa: E402
-from stretto.training.sets import LearnerSet, Workplace  # noqa: E402
+from stretto.training.sets import LearnerSet  # noqa: E402
 from stretto.training.state_files import read_state, state_contents  # noqa: E402
 from stretto.workers.backends import PROCESS, SERIAL  # noqa: E402
 
@@ -70,8 +71,9 @@ def loop_of(
     with stretto.make_vec(world, 4, copy=False, **{"backend": "serial", **options}) as envs:
         worlds = BlockWorlds(envs)
         blocks = learner_blocks(worlds.kinds, 7, worlds.count)
-        learners = LearnerSet(partial(learner, settings, blocks), len(blocks), Workplace(sets, 2), overlaps=overlaps)
-        loop = Loop(worlds, learners, Trials(7), settings.rows, intervals * 4 * settings.rows - 60, resumable=True)
+        learners = LearnerSet(partial(learner, settings, blocks), len(blocks), Workplace(sets, 2), ahead=int(overlaps))
+        pace = Pace(settings.rows, intervals * 4 * settings.rows - 60)
+        loop = Loop(worlds, learners, Trials(7), pace, resumable=True)
         try:
             yield loop, learners
         finally:

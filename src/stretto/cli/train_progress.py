@@ -118,8 +118,13 @@ def summary_line(progress: TrainingProgress) -> str:
 
 
 def shares_line(progress: TrainingProgress) -> str:
-    """Say what the time was spent on."""
-    return ", ".join(f"{phase} {share:.0%}" for phase, share in progress.shares.items())
+    """Say what the time was spent on; where agents learn meanwhile, how long learners wait, and how far they are behind."""
+    shares = ", ".join(f"{phase} {share:.0%}" for phase, share in progress.shares.items())
+    overlap = progress.overlap
+    if not overlap:
+        return shares
+    lag = f"lag {overlap['lag']:.0f} (mean {overlap['mean_lag']:.2f})"
+    return f"{shares}; learners wait {overlap['learning_waits']:.0%}, {lag}, replay ratio {overlap['replay_ratio']:.2f}"
 
 
 def evaluation_line(progress: TrainingProgress) -> str:

@@ -23,8 +23,8 @@ MOST_HOLDS = 64
 class RingLayout:
     """Everything that a process needs to know to find the arrays of a buffer in its memory.
 
-    `capacity` rows are kept. Beyond them there is room for the longest piece, so that a writer need not wait for a
-    snapshot that was taken before it, and for the observation that follows the last row.
+    `capacity` rows are kept. Beyond them there is room for the longest piece, or for as many as are written `ahead`, so that
+    a writer need not wait for a snapshot that was taken before them, and for the observations that follow last rows.
     """
 
     block: Block
@@ -32,11 +32,12 @@ class RingLayout:
     capacity: int
     longest_piece: int
     tables: tuple[Column, ...] = ()
+    ahead: int = 1
 
     @property
     def rows(self) -> int:
         """The rows of the ring."""
-        return self.capacity + self.longest_piece + 1
+        return self.capacity + self.ahead * (self.longest_piece + 1)
 
     @property
     def row_columns(self) -> tuple[Column, ...]:

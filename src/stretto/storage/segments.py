@@ -18,15 +18,16 @@ from stretto.storage.memory import Hold, RingLayout, RingMemory
 
 @dataclass(frozen=True)
 class SegmentLayout:
-    """A `SegmentBuffer` for segments of `rows` rows: one to learn from, and one to be written meanwhile."""
+    """A `SegmentBuffer` for segments of `rows` rows: one to learn from, and those to be written meanwhile, `ahead` of it."""
 
     block: Block
     rows: int
+    ahead: int = 1
 
     @cached_property
     def ring(self) -> RingLayout:
         """Where everything lies. Each segment has a row more, for what follows it, and so always lies in one piece."""
-        return RingLayout(self.block, self.block.outcome_columns, self.rows + 1, self.rows)
+        return RingLayout(self.block, self.block.outcome_columns, self.rows + 1, self.rows, ahead=self.ahead)
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -23,12 +23,15 @@ class SequenceLayout:
     """How much a `SequenceBuffer` holds: the last `steps`, in sequences of `longest` steps at most.
 
     Rows count as steps: an episode takes one more than it has, for its last observation. That of the last episode in a
-    sequence does not count for `longest`.
+    sequence does not count for `longest`. So many times as many sequences as are written at once, `pieces`, can be written
+    `ahead` of a snapshot without waiting for it.
     """
 
     block: Block
     steps: int
     longest: int
+    pieces: int = 1
+    ahead: int = 1
 
     def __post_init__(self) -> None:
         if self.block.lanes != 1:
@@ -40,8 +43,9 @@ class SequenceLayout:
     @cached_property
     def ring(self) -> RingLayout:
         """Where everything lies."""
-        table = Column("sequences", (self.steps + self.longest + 1, 2), np.dtype(np.int64))
-        return RingLayout(self.block, self.block.outcome_columns, self.steps, self.longest, (table,))
+        ahead = self.ahead * self.pieces
+        table = Column("sequences", (self.steps + ahead * (self.longest + 1), 2), np.dtype(np.int64))
+        return RingLayout(self.block, self.block.outcome_columns, self.steps, self.longest, (table,), ahead)
 
     @property
     def settings(self) -> Mapping[str, Any]:

@@ -23,20 +23,23 @@ class TransitionLayout:
     """How much a `TransitionBuffer` holds: the last `steps` of each agent, written in pieces of `longest_piece` rows at most.
 
     The last observation of an episode takes a step as well. `stack` is how many consecutive frames make an observation: each
-    frame is stored once.
+    frame is stored once. So many pieces can be written `ahead` of a snapshot without waiting for it.
     """
 
     block: Block
     steps: int
     longest_piece: int
     stack: int = 1
+    ahead: int = 1
 
     @cached_property
     def ring(self) -> RingLayout:
         """Where everything lies."""
         back = (Column("back", (), np.dtype(np.int32)),) if self.stack > 1 else ()
         lanes = self.block.lanes
-        ring = RingLayout(self.block, (*DECISION_COLUMNS, *back), -(-self.steps // lanes), self.longest_piece)
+        ring = RingLayout(
+            self.block, (*DECISION_COLUMNS, *back), -(-self.steps // lanes), self.longest_piece, ahead=self.ahead
+        )
         table = Column("decisions", (len(self.block.agents), ring.rows * lanes), np.dtype(np.int32))
         return replace(ring, tables=(table,))
 

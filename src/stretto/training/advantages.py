@@ -7,14 +7,22 @@ import numpy as np
 from stretto.spaces import Array
 
 
-def advantages(
-    values: Array, rewards: Array, acted: Array, terminated: Array, truncated: Array, discount: float, smoothing: float
+def advantages(  # noqa: PLR0913, PLR0917  arrays that belong together, and two numbers
+    values: Array,
+    rewards: Array,
+    acted: Array,
+    terminated: Array,
+    truncated: Array,
+    discount: float,
+    smoothing: float,
+    shares: Array | None = None,
 ) -> Array:
     """Return the advantage of each row in which an agent acted, and 0 elsewhere. Arrays are (rows, ...).
 
     `values` has a row more: what follows. The row after an end is the last observation of that episode: after a time limit
     its value counts, after a real end nothing does. A decision is given the rewards of all rows up to the agent's next
-    one, and discounts count decisions.
+    one, and discounts count decisions. `shares` are how likely each action is now, of how likely it was, 1 at most: with
+    them, advantages are those of V-trace (Espeholt et al., 2018), which are these where all shares are 1.
     """
     found = np.zeros_like(rewards)
     later = np.zeros_like(rewards[0])  # the advantage of the next decision
@@ -29,6 +37,8 @@ def advantages(
         waiting = waiting + rewards[row]
         mine = acted[row]
         advantage = waiting + discount * ahead - values[row] + discount * smoothing * later
+        if shares is not None:
+            advantage = advantage * shares[row]
         if mine.all():
             found[row] = later = advantage
             ahead, waiting = values[row], np.zeros_like(waiting)

@@ -15,7 +15,13 @@ from stretto.training.learners.base import LearnerBlock
 
 
 def learner_blocks(
-    kinds: Sequence[AgentKind], seed: int, lanes: int, size: int = 8, devices: Sequence[str] = ("cpu",)
+    kinds: Sequence[AgentKind],
+    seed: int,
+    lanes: int,
+    size: int = 8,
+    devices: Sequence[str] = ("cpu",),
+    *,
+    stale: bool = False,
 ) -> list[LearnerBlock]:
     """Return the blocks of all agents, at most `size` in each. An agent's random numbers follow from its name.
 
@@ -24,7 +30,13 @@ def learner_blocks(
     root, device = SeedTree(seed).child("learner"), cycle(devices)
     return [
         LearnerBlock(
-            agents, kind.observation_space, kind.action_space, tuple(map(root.child, agents)), lanes, next(device)
+            agents,
+            kind.observation_space,
+            kind.action_space,
+            tuple(map(root.child, agents)),
+            lanes,
+            next(device),
+            stale,
         )
         for kind in kinds
         for agents in (kind.agents[begin : begin + size] for begin in range(0, len(kind.agents), size))

@@ -44,6 +44,8 @@ def choices_of(config: Config) -> Choices:
     learner_set = _one(named, training, sets, config)
     loop = _one("parallel.async_learning", parallel.async_learning, {True: "pipelined", False: "sync"}, config)
     if not parallel.enabled:
+        if loop == "free":
+            raise _conflict("parallel.enabled", False, "loop", loop)
         if config.learner_set in ("threads", "processes"):
             raise _conflict("parallel.enabled", False, "learner_set", config.learner_set)
         for name in ("parallel_training", "use_threads", "num_workers"):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from stretto.core import AgentId
 from stretto.errors import Place
 from stretto.spaces import Array
 from stretto.storage.copies import CopiesLayout, StateCopies, packed, unpacked
@@ -28,6 +29,7 @@ class Learn:
     """Asks for an interval of a learner, after which its state has a `version`.
 
     It begins with the state that it has, or else with what `begins` says: a version in shared memory, or a packed state.
+    `frozen` are agents that have failed before in this interval; whoever asks keeps them here.
     """
 
     number: int
@@ -35,7 +37,8 @@ class Learn:
     taken: AnyRange
     progress: float
     learning: Array
-    begins: int | bytes | None
+    begins: int | bytes | None = None
+    frozen: tuple[LearnerFailure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,12 @@ class LearnerPlace:
     states: CopiesLayout | None
 
 
+def task_of(number: int, agents: Sequence[AgentId]) -> str:
+    """Say what a learner does, and for whom."""
+    whom = agents[0] if len(agents) == 1 else f"{agents[0]} to {agents[-1]}"
+    return f"learning (block {number}: {whom})"
+
+
 class LearnerService:
     """Learns in a worker. Its learners are those of the caller, or others that `build` has built."""
 
@@ -69,9 +78,13 @@ class LearnerService:
         return self._learn(message) if isinstance(message, Learn) else None
 
     def _learn(self, message: Learn) -> Learned:
-        number = message.number
-        self._port.place = lambda: Place(f"learning (block {number})", worker=self._port.index)
-        learner, memory, copies = self._open(number)
+        learner, memory, copies = self._open(message.number)
+        agents = learner.policy.world.agents
+        doing, agent = task_of(message.number, agents), agents[0] if len(agents) == 1 else None
+        # Learners that let one agent learn after the other say whose turn it is.
+        self._port.place = lambda: Place(
+            doing, worker=self._port.index, agent=getattr(learner, "whose_turn", None) or agent
+        )
         if isinstance(message.begins, bytes):
             learner.load_state(unpacked(message.begins))
         elif message.begins is not None and copies is not None:
@@ -80,7 +93,7 @@ class LearnerService:
         with np.errstate(over="ignore", invalid="ignore"):  # learners look for what is not finite themselves
             metrics = list(learner.learn(seen, message.progress, message.learning))
         seconds = time.perf_counter() - began
-        for agent, figures in zip(learner.policy.world.agents, metrics, strict=True):
+        for agent, figures in zip(agents, metrics, strict=True):
             LOGGER.debug("learned: %s", figures, extra={"agent": agent})
         kept = copies is None or copies.write(message.version, learner.state())
         return Learned(metrics, list(learner.failures), None if kept else packed(learner.state()), seconds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,24 @@ from stretto.policies.block_runner import BlockRunner
 from stretto.run_trace import traced_call, traced_runner, traced_worlds
 from stretto.training.learners.base import Metrics
 from stretto.training.learners.failures import LearnerFailure
-from stretto.training.phases import Phases
+from stretto.training.orders import Free, InTurn, Order, Pipelined
+from stretto.training.phases import AWAITING, Phases, before_each
 from stretto.training.sets import LearnerSet, Learning
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """How collecting and learning went together, where they overlap.
+
+    `lag` is how many intervals that were collected before this one were not learned from yet when it began. `replayed` is
+    how often each row that was collected has been learned from, on average. `learning_seconds` is for how long learners
+    computed, of the `seconds` of this interval.
+    """
+
+    lag: int
+    replayed: float
+    learning_seconds: float = field(compare=False)
+    seconds: float = field(compare=False)
 
 
 @dataclass(frozen=True)
@@ -27,26 +43,39 @@ class Interval:
 
     `steps` are the environment steps since the run began. `returns` has, for each agent, the sums of rewards of the
     episodes that ended; `metrics` are those of its learner. `failures` says who learns no more from now on, and why.
-    `seconds` says what the time of the collecting side was spent on, by phase, and `learning_seconds` for how long
-    learners computed. `lag` is how many intervals of learning the agents that collected were behind whoever learns from it.
+    `seconds` says what the time of the collecting side was spent on, by phase.
     """
 
     number: int
     steps: int
-    lag: int = 0
     returns: dict[AgentId, list[float]] = field(default_factory=dict)
     metrics: dict[AgentId, Metrics] = field(default_factory=dict)
     failures: list[LearnerFailure] = field(default_factory=list, compare=False)
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
-    learning_seconds: float = field(default=0.0, compare=False)
+    overlap: Overlap | None = None
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How far a run goes: intervals of `rows` rows of every environment, until there were `total_steps`.
+
+    Learners that may be behind are `free` to be so as it happens, or always. Each row is learned from so many times
+    (`replays`) if each interval is learned from once.
+    """
+
+    rows: int
+    total_steps: int
+    free: bool = False
+    replays: float = 1.0
 
 
 class Loop:
-    """Collects `rows` rows of every environment, lets all learners learn from them, and so on until `total_steps`.
+    """Collects an interval, lets all learners learn from it, and so on, at a `pace`.
 
-    What is learned from interval k is acted by from interval k + 1 on. If learners overlap with collecting, it is so from
-    interval k + 2 on: k + 1 is collected meanwhile. A call of a policy has `act_rows` rows for each agent, by default one for
-    each environment.
+    What is learned from interval k is acted by from interval k + 1 on. Learners that may be one interval behind are
+    pipelined: what they learn is acted by from interval k + 2 on, because k + 1 is collected meanwhile. If they are free, it
+    is acted by as soon as it is there. A call of a policy has `act_rows` rows for each agent, by default one for each
+    environment.
     """
 
     def __init__(
@@ -54,24 +83,30 @@ class Loop:
         worlds: BlockWorlds,
         learners: LearnerSet,
         trials: Trials,
-        rows: int,
-        total_steps: int,
+        pace: Pace,
         *,
         act_rows: int | None = None,
         resumable: bool = False,
     ) -> None:
-        self._learners, self._total = learners, total_steps
+        self._learners, self._pace = learners, pace
         numbers = {agent: number for number, agents in enumerate(learners.agents) for agent in agents}
         followed = {agent: numbers[agent] for kind in worlds.kinds for agent in kind.agents}
-        self._phases = Phases()
+        self._phases = Phases("learning" if not learners.ahead else AWAITING)
         policies = [one.policy for one in learners.learners]
         self._runner = BlockRunner(policies, act_rows or worlds.count, parts=learners.parts)
+        finish = self._phases.timed(self._phases.learning, traced_call(self._finish, self._phases.learning))
+        self._order: Order
+        if pace.free:
+            self._order = Free(learners, finish, learners.ahead)
+        else:
+            self._order = Pipelined(learners, finish) if learners.ahead else InTurn(learners, finish)
         runner = self._phases.of_runner(self._runner)
+        if pace.free:
+            runner = before_each(runner, "act_block", self._order.poll)
         self._collector = Collector(traced_worlds(self._phases.of_worlds(worlds)), traced_runner(runner), followed)
-        self._finish = self._phases.timed("learning", traced_call(self._await, "learning"))
         self.why_not_resumable = why_not_resumable(worlds, runner)
         resumable = resumable and self.why_not_resumable is None
-        self._segments = self._collector.segments(rows, trials, resumable=resumable)
+        self._segments = self._collector.segments(pace.rows, trials, resumable=resumable)
         self._running = [np.zeros((worlds.count, len(kind.agents))) for kind in worlds.kinds]
         self.steps = self.intervals = 0
 
@@ -80,30 +115,37 @@ class Loop:
             self._finish()
         while not self.over:
             self._phases.take()  # whoever looked at the last interval took some time
-            lag = self._learners.version - self._runner.version
+            lag = self.intervals - self._runner.version
             segment = next(self._segments)
             returns = self._count(segment)
             for buffer in self._learners.buffers:
                 buffer.extend(piece_of(segment, buffer.block))
-            learned = self._learn()
+            learned = self._order.learn(self._progress, last=self.over)
             metrics: dict[AgentId, Metrics] = {agent: {} for agents in self._learners.agents for agent in agents}
             for one in learned:
                 metrics.update(one.metrics)
-            yield Interval(
-                self.intervals,
-                self.steps,
-                lag,
-                returns,
-                metrics,
-                [failure for one in learned for failure in one.failures],
-                self._phases.take(),
-                sum(one.seconds for one in learned),
-            )
+            failures, seconds = [failure for one in learned for failure in one.failures], self._phases.take()
+            overlap = self._overlap(lag, learned, sum(seconds.values())) if self._learners.ahead else None
+            yield Interval(self.intervals, self.steps, returns, metrics, failures, seconds, overlap)
+
+    def _overlap(self, lag: int, learned: Sequence[Learning], seconds: float) -> Overlap:
+        replayed = self._pace.replays * self._runner.version / self.intervals
+        return Overlap(lag, replayed, sum(one.seconds for one in learned), seconds)
+
+    def _finish(self) -> Learning:
+        """Wait for learners, and let policies have what they learned."""
+        found = self._learners.finish()
+        self._runner.publish(found.version, found.weights)
+        return found
+
+    @property
+    def _progress(self) -> float:
+        return min(1.0, self.steps / self._pace.total_steps)
 
     @property
     def over(self) -> bool:
         """Whether all steps are done, or nobody is left to learn."""
-        return self.steps >= self._total or self._learners.turns.over
+        return self.steps >= self._pace.total_steps or self._learners.turns.over
 
     def _count(self, segment: Segment) -> dict[AgentId, list[float]]:
         """Count the steps of a segment; return the returns of the episodes that ended in it."""
@@ -119,36 +161,11 @@ class Loop:
                     running[slot, agent] = 0.0
         return returns
 
-    # ---- learning ----
-
-    def _learn(self) -> list[Learning]:
-        """Let learners learn from what was collected last; return what was learned meanwhile."""
-        learners, learned = self._learners, []
-        if learners.is_learning:
-            learned.append(self._finish())
-            learners.settle()
-        if not learners.turns.over:
-            learners.begin(self._progress)
-            if not learners.overlaps or self.over:
-                learned.append(self._finish())
-        if not learners.overlaps:
-            learners.settle()
-        return learned
-
-    def _await(self) -> Learning:
-        """Wait for learners, and let policies have what they learned."""
-        found = self._learners.finish()
-        self._runner.publish(found.version, found.weights)
-        return found
-
-    @property
-    def _progress(self) -> float:
-        return min(1.0, self.steps / self._total)
-
     # ---- saving ----
 
     def state(self) -> dict[str, Any]:
         """Return all that is needed to go on after the last interval, if this is resumable. Some arrays are views."""
+        self._order.settle()
         return {
             "steps": self.steps,
             "intervals": self.intervals,

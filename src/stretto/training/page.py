@@ -153,15 +153,26 @@ def _timing(runs: Sequence[SeedHistory]) -> str:
     if not timings:
         return ""
     phases = list(timings[0][1].get("shares", {}))
+    overlaps = all("overlap" in one for _, one in timings)
     cells = [
         [
             *(str(seed), f"{one['seconds']:,.1f}", f"{one['steps_per_second']:,.0f}"),
-            *(f"{one['shares'][phase]:.0%}" for phase in phases),
+            *(f"{one['shares'].get(phase, 0.0):.0%}" for phase in phases),
+            *(_overlap_cells(one["overlap"]) if overlaps else ()),
         ]
         for seed, one in timings
     ]
+    phases += _OVERLAP if overlaps else []
     note = "What the run took by the clock, on which nothing else here depends, and what the time was spent on."
     return f"<p>{note}</p>" + table(["seed", "seconds", "steps/s", *phases], cells)
+
+
+_OVERLAP = ["learners wait", "mean lag", "most lag", "replay ratio"]
+
+
+def _overlap_cells(overlap: Mapping[str, float]) -> list[str]:
+    waits, replayed = f"{overlap['learning_waits']:.0%}", f"{overlap['replay_ratio']:.2f}"
+    return [waits, f"{overlap['mean_lag']:.2f}", f"{overlap['most_lag']:.0f}", replayed]
 
 
 def _flat(values: Mapping[str, Any], at: str = "") -> list[tuple[str, Any]]:

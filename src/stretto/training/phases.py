@@ -13,18 +13,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-PHASES = ("observing", "acting", "stepping", "waiting", "learning")
+AWAITING = "awaiting learners"
+"""What stands for `learning` where somebody else does that meanwhile."""
 
 
 class Phases:
-    """Seconds by phase, since it was last asked.
+    """Seconds by phase, since it was last asked. `learning` is what the time is called that goes into that.
 
     `observing` is all that is neither of the others: what agents saw is written down and stored.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock, self._since = clock, clock()
-        self._spent = dict.fromkeys(("acting", "stepping", "exchanging", "learning"), 0.0)
+    def __init__(self, learning: str = "learning", clock: Callable[[], float] = time.perf_counter) -> None:
+        self.learning, self._clock, self._since = learning, clock, clock()
+        self._spent = dict.fromkeys(("acting", "stepping", "exchanging", learning), 0.0)
 
     def timed(self, phase: str, function: F) -> F:
         """Return a function whose calls count as a phase."""
@@ -70,8 +71,19 @@ class Phases:
         return {"observing": observing, "waiting": waiting, **spent}
 
 
+def before_each(inner: T, name: str, look: Callable[[], object]) -> T:
+    """Return something whose function of that name calls `look` first."""
+    function = getattr(inner, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        look()
+        return function(*args, **kwargs)
+
+    return cast(T, _Counted(inner, {name: call}))
+
+
 class _Counted:
-    """Passes everything on, but some functions, which count."""
+    """Passes everything on, but some functions, which have others in their place."""
 
     def __init__(self, inner: Any, functions: Mapping[str, Callable[..., Any]]) -> None:
         self._inner = inner

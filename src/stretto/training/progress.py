@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stretto.core import AgentId
-from stretto.training.loop import Interval
-from stretto.training.phases import PHASES
+from stretto.training.loop import Interval, Overlap
+from stretto.training.phases import AWAITING
 
 RECENT = 100
 """An agent's return is the mean of so many episodes that ended last; those whose return is not finite do not count."""
@@ -46,7 +46,9 @@ class TrainingProgress:
         self.total = self.steps = self.intervals = 0
         self.agents: dict[AgentId, AgentProgress] = {}
         self.evaluations: list[dict[str, Any]] = []
-        self._began, self._spent = clock(), dict.fromkeys(PHASES, 0.0)
+        self._began, self._spent = clock(), dict[str, float]()
+        self.overlap: dict[str, float] = {}  # of collecting and learning, where they overlap
+        self._learned, self._lags = 0.0, 0
         self._apart = 0.0  # seconds that were spent on evaluations
         self._before = 0.0  # seconds that the run took before it was gone on with
 
@@ -63,9 +65,11 @@ class TrainingProgress:
             mine.recent.extend(filter(math.isfinite, interval.returns.get(agent, ())))
             mine.episodes += len(interval.returns.get(agent, ()))
         for failure in interval.failures:
-            self.agents[failure.agent].stopped = f"update {failure.update}: {failure.reason}"
+            self.agents[failure.agent].stopped = str(failure)
         for phase, seconds in interval.seconds.items():
-            self._spent[phase] += seconds
+            self._spent[phase] = self._spent.get(phase, 0.0) + seconds
+        if interval.overlap is not None:
+            self._overlaps(interval.overlap)
         timing: dict[str, Any] = {
             "seconds": round(self.seconds, 3),
             "steps_per_second": round(self.steps_per_second, 1),
@@ -79,7 +83,26 @@ class TrainingProgress:
                 agent: {"return": one.mean_return, "episodes": one.episodes, **_finite(one.metrics)}
                 for agent, one in self.agents.items()
             },
-            "timing": {**timing, "shares": {phase: round(share, 4) for phase, share in self.shares.items()}},
+            "timing": {
+                **timing,
+                "shares": {phase: round(share, 4) for phase, share in self.shares.items()},
+                **({"overlap": self.overlap} if self.overlap else {}),
+            },
+        }
+
+    def _overlaps(self, now: Overlap) -> None:
+        """Take in how an interval overlapped with learning."""
+        before = self.overlap
+        self._learned += now.learning_seconds
+        self._lags += now.lag
+        total = max(math.fsum(self._spent.values()), 1e-9)
+        self.overlap = {
+            "lag": now.lag,
+            "mean_lag": round(self._lags / self.intervals, 3),
+            "most_lag": max(now.lag, before.get("most_lag", 0)),
+            "replay_ratio": round(now.replayed, 4),
+            "collecting_waits": round(self._spent.get(AWAITING, 0.0) / total, 4),
+            "learning_waits": round(max(0.0, 1.0 - self._learned / total), 4),
         }
 
     @property
@@ -99,11 +122,13 @@ class TrainingProgress:
             "agents": agents,
             "evaluations": self.evaluations,
             "seconds": self.seconds,
+            "overlap": [self._lags, self.overlap],
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Become what `state` has returned."""
         self.steps, self.intervals, self._before = state["steps"], state["intervals"], state["seconds"]
+        self._lags, self.overlap = state.get("overlap", [0, {}])
         for name, one in state["agents"].items():
             recent, metrics = deque(one["recent"], RECENT), dict(one["metrics"])
             self.agents[name] = AgentProgress(one["episodes"], recent, metrics, one.get("stopped"))

@@ -25,10 +25,11 @@ from stretto.policies.networks.check import stacks_exactly
 from stretto.policies.networks.network import Network
 from stretto.training.blocks import learner_blocks, parts_of
 from stretto.training.choices import Choices, choices_of, world_options
+from stretto.training.learner_workers import Workplace
 from stretto.training.learners.base import Learner, LearnerBlock
 from stretto.training.learners.known import learner_named
-from stretto.training.loop import Interval, Loop
-from stretto.training.sets import LearnerSet, Workplace
+from stretto.training.loop import Interval, Loop, Pace
+from stretto.training.sets import LearnerSet
 from stretto.training.settings import Config
 from stretto.training.turns import LearningTurns, priority_named
 from stretto.workers.backends import PROCESS, SERIAL, THREAD
@@ -98,6 +99,13 @@ def _is_long(config: Config, blocks: list[LearnerBlock], build: Callable[[int], 
     return isinstance(network, Network) and agents * int(rows) * network.parameters.flat.shape[1] > LONG
 
 
+def _replays(settings: Any, environments: int) -> float:
+    """Return how often a row is learned from if each interval is learned from once."""
+    if hasattr(settings, "updates"):
+        return float(settings.updates * settings.batch / (settings.rows * environments))
+    return float(getattr(settings, "epochs", 1))
+
+
 def _where(choices: Choices, workers: int, *, is_long: bool) -> tuple[Backend, int]:
     """Return where learners compute, and in how many workers; `is_long` says whether all cores pay.
 
@@ -146,15 +154,15 @@ class Run:
             envs = make_vec(make, config.num_envs, copy=False, budget=budget, turns=choices.turns, **options)
             stack.callback(envs.close)
             worlds = BlockWorlds(envs)
-            devices = _checked_devices(config)
-            planned = learner_blocks(worlds.kinds, seed, worlds.count, config.block, devices)
+            where: Any = {"devices": _checked_devices(config), "stale": choices.loop == "free"}
+            planned = learner_blocks(worlds.kinds, seed, worlds.count, config.block, **where)
             build = partial(build_learner, config.learner, settings, planned)
             exact = _stacks_exactly(planned, build, settings)
             workers = choices.workers or budget.total
             is_long = choices.learner_set == "auto" and exact and _is_long(config, planned, build)
             backend, learning = _where(choices, workers, is_long=is_long)
             if exact and choices.learner_set == "sequential":
-                planned = learner_blocks(worlds.kinds, seed, worlds.count, 1, devices)
+                planned = learner_blocks(worlds.kinds, seed, worlds.count, 1, **where)
             parts = [[block] for block in planned]
             if exact and backend is not SERIAL and _is_separable(config):
                 parts = [parts_of(block, -(-learning // len(planned))) for block in planned]
@@ -162,15 +170,16 @@ class Run:
             self.learners = LearnerSet(
                 partial(build_learner, config.learner, settings, blocks),
                 list(map(len, parts)),
-                Workplace(backend, learning, config.native_threads, config.learner_seconds),
-                overlaps=choices.loop != "sync",
+                Workplace(backend, learning, config.native_threads, config.learner_seconds, config.on_failure),
+                ahead={"sync": 0, "pipelined": 1, "free": config.most_lag}[choices.loop],
                 turns=partial(
                     LearningTurns, most=config.learners_an_interval, priority=priority_named(config.priority)
                 ),
             )
             stack.callback(self.learners.close)
             act_rows = None if config.act_rows == "auto" else config.act_rows
-            self.loop = Loop(worlds, self.learners, trials, rows, config.steps, act_rows=act_rows, resumable=resumable)
+            pace = Pace(rows, config.steps, choices.loop == "free", _replays(settings, worlds.count))
+            self.loop = Loop(worlds, self.learners, trials, pace, act_rows=act_rows, resumable=resumable)
             stack.callback(self.loop.close)
             self._stack = stack.pop_all()
 

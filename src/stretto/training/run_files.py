@@ -100,8 +100,10 @@ class TrainingFolder:
 
     def tell_of(self, failure: LearnerFailure) -> None:
         """Say that an agent learns no more, and keep what it could not learn from."""
-        said = f"{failure.agent} learns no more: in update {failure.update}, {failure.reason}; the others go on"
-        said += self._keep_batch(failure)
+        where = f"in update {failure.update}, " if failure.update else ""
+        said = f"{failure.agent} learns no more: {where}{failure.reason}; the others go on"
+        said += self._keep_batch(failure) if failure.batch else ""
+        said += f"\n{failure.traceback}".rstrip() if failure.traceback else ""
         LOGGER.error("%s", said, extra={"agent": failure.agent})
         warnings.warn(said, LearnerStopped, stacklevel=user_stacklevel())
 

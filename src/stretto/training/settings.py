@@ -70,8 +70,10 @@ class Config:
     waited, and returns a number. `block` is how many agents are computed together, `act_rows` how many rows a call has in
     which they act (`auto`: one for each environment), and `native_threads` how many threads a computation has. `device` is
     where networks compute, by torch's name for it; of several, with commas between them, each block has the next one.
-    `loop: pipelined` collects an interval while agents learn from the one before. Learners that take longer than
-    `learner_seconds` for an interval hang, and do it again in a new process; `null` waits for ever.
+    `loop: pipelined` collects an interval while agents learn from the one before; `free` does so in no fixed order, with
+    learning at most `most_lag` intervals behind. Learners that take longer than
+    `learner_seconds` for an interval hang, and do it again in a new process; `null` waits for ever. If one raises, the run
+    stops; with `on_failure: freeze` its agents act on with what they have learned, and the others go on.
     """
 
     learner: str = "ppo"
@@ -87,13 +89,15 @@ class Config:
     tracking: TrackingSettings = field(default_factory=TrackingSettings)
     turns: Literal["auto", "simultaneous", "sequential"] | None = None
     learner_set: Literal["auto", "sequential", "stacked", "threads", "processes"] | None = None
-    loop: Literal["sync", "pipelined"] | None = None
+    loop: Literal["sync", "pipelined", "free"] | None = None
+    most_lag: Whole = 2
     learners_an_interval: Whole | None = None
     priority: str = "staleness"
     block: Whole = 8
     act_rows: Whole | Literal["auto"] = "auto"
     native_threads: Whole = 1
     learner_seconds: Positive | None = 600.0
+    on_failure: Literal["stop", "freeze"] = "stop"
     device: str = "cpu"
 
     @property

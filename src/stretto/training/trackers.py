@@ -53,6 +53,7 @@ def figures_of(row: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     timing = row["timing"]
     yield "timing/steps_per_second", timing["steps_per_second"]
     yield from ((f"timing/{phase}", share) for phase, share in timing["shares"].items())
+    yield from ((f"overlap/{name}", value) for name, value in timing.get("overlap", {}).items())
 
 
 class _TensorBoard:

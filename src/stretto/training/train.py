@@ -183,7 +183,8 @@ class _Task:
         if choices_of(self.config).learner_set == "sequential":
             settings["block"] = 1
         settings["loop"] = choices_of(self.config).loop
-        del settings["checkpoint"], settings["tracking"], settings["learner_set"], settings["learner_seconds"]
+        for name in ("checkpoint", "tracking", "learner_set", "learner_seconds", "on_failure"):
+            del settings[name]
         return {
             "steps": steps,
             "config": settings,

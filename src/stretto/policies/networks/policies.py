@@ -20,8 +20,11 @@ from stretto.spaces import Array
 class ActorPolicy(BlockPolicy):
     """Draws actions from what the first tower of a network says, or takes the most likely ones if it is `greedy`.
 
-    It says what it has `drawn` where the world takes something else, and the `memory` that it had before it acted.
+    It says what it has `drawn` where the world takes something else, and the `memory` that it had before it acted; and the
+    `likelihood` of what it does, its logarithm, if it `says_likelihood`.
     """
+
+    says_likelihood = False
 
     def __init__(
         self,
@@ -82,8 +85,13 @@ class ActorPolicy(BlockPolicy):
             outputs = network.tower(seen, 0).cpu()
             allowed = network.inputs.allowed(observations)
             drawn = self.head.choose(outputs, network.scales.cpu(), None if self.greedy else choices, allowed)
+            said: dict[str, Array] = {}
+            if self.says_likelihood:
+                mask = None if allowed is None else torch.from_numpy(allowed)
+                scored = self.head.score(outputs, network.scales.cpu(), torch.from_numpy(drawn), mask)
+                said["likelihood"] = scored.likelihoods.numpy()
         actions = self.head.bounded(drawn)
-        says = {} if actions is drawn else {"drawn": drawn}
+        says = said if actions is drawn else said | {"drawn": drawn}
         if after is None:
             return BlockAnswer(actions, states, says)
         return BlockAnswer(actions, after.cpu().numpy(), says | {"memory": states})

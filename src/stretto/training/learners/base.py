@@ -24,7 +24,8 @@ Metrics = dict[str, float]
 class LearnerBlock:
     """For whom a learner learns: agents with equal spaces, each with the root of its random numbers.
 
-    `lanes` is the number of environments, `device` where networks compute.
+    `lanes` is the number of environments, `device` where networks compute. What is learned from may be `stale`: collected
+    with weights that are any number of updates old.
     """
 
     agents: tuple[AgentId, ...]
@@ -33,6 +34,7 @@ class LearnerBlock:
     trees: tuple[SeedTree, ...]
     lanes: int
     device: str = "cpu"
+    stale: bool = False
 
     @property
     def world(self) -> WorldSpec:

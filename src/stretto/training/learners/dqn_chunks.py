@@ -44,7 +44,8 @@ class Chunks:
             )
         self._count = max(1, settings.batch // settings.chunk)
         extras = {"memory": ((values.network.state_width,), np.float32)}
-        self.layout = SequenceLayout(replace(block.storage(extras), lanes=1), settings.buffer, settings.rows)
+        stored = replace(block.storage(extras), lanes=1)
+        self.layout = SequenceLayout(stored, settings.buffer, settings.rows, pieces=block.lanes)
         self._decided = np.zeros(len(block.agents), np.int64)
         self._sequences = np.zeros(1, np.int64)  # that were taken note of
 

@@ -17,12 +17,19 @@ NOT_FINITE = "its loss is not finite"
 
 @dataclass(frozen=True)
 class LearnerFailure:
-    """Why an agent learns no more, and in which of its updates; `batch` is what it tried to learn from, by name."""
+    """Why an agent learns no more, and in which of its updates, if that is known (0: it is not).
+
+    `batch` is what it tried to learn from, by name, and `traceback` that of what its learner raised.
+    """
 
     agent: AgentId
     update: int
     reason: str
     batch: Mapping[str, Array]
+    traceback: str = ""
+
+    def __str__(self) -> str:
+        return f"update {self.update}: {self.reason}" if self.update else self.reason
 
 
 class LearnedPolicy(Protocol):

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from stretto.core import BlockAnswer, BlockPolicy, ChoiceStreams, WorldSpec
+from stretto.core import AgentId, BlockAnswer, BlockPolicy, ChoiceStreams, WorldSpec
 from stretto.errors import UsageError
 from stretto.policies.states import map_state
 from stretto.spaces import Array, map_space
@@ -64,6 +64,7 @@ class OwnLearners:
     def __init__(self, make: Callable[..., AgentLearner], block: LearnerBlock, settings: OwnSettings) -> None:
         self._agents = block.agents
         self.failures: list[LearnerFailure] = []
+        self.whose_turn: AgentId | None = None
         spaces_of_agent = block.observation_space, block.action_space
         seeds = [int(tree.child("own").generator().integers(1 << 31)) for tree in block.trees]
         self._learners = [make(*spaces_of_agent, seed=seed, **settings.arguments) for seed in seeds]
@@ -91,7 +92,9 @@ class OwnLearners:
         """Let an agent learn; one whose loss is not finite becomes again what it was."""
         learner = self._learners[number]
         before = _with_arrays(learner.state_dict())
+        self.whose_turn = self._agents[number]
         figures = learner.learn(experience)
+        self.whose_turn = None
         if math.isfinite(figures.get("loss", 0.0)):
             self.updates[number] += 1
             return figures

@@ -40,6 +40,9 @@ class Ppo(StackedLearner):
         self._drawn = isinstance(self._head, Gaussian)
         shape: Any = block.action_space.shape
         extras = {"drawn": (shape, np.float32)} if self._drawn else {}
+        self.policy.says_likelihood = block.stale
+        if block.stale:
+            extras["likelihood"] = (), np.float32
         if self._network.memory is not None:
             extras["memory"] = (self._network.state_width,), np.float32
             if settings.rows % settings.sequence or settings.batch % settings.sequence:
@@ -77,7 +80,11 @@ class Ppo(StackedLearner):
         if self._rewards is not None:
             rewards = self._rewards(rewards, seen.terminated | seen.truncated, seen.acted, learning)
         outcome = rewards, seen.acted, seen.terminated, seen.truncated
-        gained = advantages(values, *outcome, settings.discount, settings.smoothing)
+        shares = None
+        if self._block.stale:
+            now = scored.likelihoods.reshape(agents, -1, self._block.lanes).permute(1, 2, 0).cpu().numpy()
+            shares = np.exp(np.minimum(now - seen.extras["likelihood"], 0.0))
+        gained = advantages(values, *outcome, settings.discount, settings.smoothing, shares)
         expected = values[:-1]
         known = [torch.from_numpy(_by_agent(array)).to(device) for array in (gained, expected + gained, expected)]
         experience = Experience(rows[:, :count], actions, allowed, scored.likelihoods, *known)

@@ -1,0 +1,211 @@
+"""LearnerWorkers: the workers that compute learners, and what they share with the caller; who is lost learns again."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from stretto import trace
+from stretto.core import AgentId
+from stretto.spaces import Array
+from stretto.storage.copies import CopiesLayout, StateCopies
+from stretto.storage.of_layout import AnyBuffer, buffer_of
+from stretto.training.learner_service import Learn, Learned, LearnerPlace, LearnerService, LearnerStates, task_of
+from stretto.training.learners.base import Learner
+from stretto.training.learners.failures import LearnerFailure
+from stretto.workers.base import Backend, Worker
+from stretto.workers.control import DONE
+from stretto.workers.output import deliver_all
+from stretto.workers.requests import Request, Seat, sender
+from stretto.workers.supervisor import Supervisor
+
+MOST_RESTARTS = 3
+"""How often an interval is learned again whose worker died or hung."""
+
+LONGEST_UPDATE_SECONDS = 1.0
+"""How long a thread may still compute that is to end: it notices between two operations."""
+
+OnFailure = Literal["stop", "freeze"]
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where learners compute: in how many workers, each with how many native threads.
+
+    A learner that takes longer than `limit_seconds` for an interval hangs. `on_failure` says what follows if one raises: the
+    run stops, or its agents act on with what they have learned, and learn no more.
+    """
+
+    backend: Backend
+    workers: int = 1
+    native_threads: int = 1
+    limit_seconds: float | None = None
+    on_failure: OnFailure = "stop"
+
+
+class LearnerWorkers:
+    """Computes learners, which `build` makes by number; those of the caller act.
+
+    Those that learn are the caller's, or others: in other processes, where agents collect so many intervals `ahead` while
+    they learn, and where a failure must not touch those that act. Of these, the states after the last two intervals lie in
+    memory of the caller's: a worker that died begins its interval again from there.
+    """
+
+    def __init__(
+        self, build: Callable[[int], Learner], learners: Sequence[Learner], workplace: Workplace, *, ahead: int
+    ) -> None:
+        self._learners, self._place, overlaps = learners, workplace, ahead > 0
+        backend, workers = workplace.backend, min(workplace.workers, len(learners))
+        inline = [backend.start is None] * workers
+        if workers > 1 and backend.caller_works and not overlaps:
+            inline[0] = True
+        always = overlaps or workplace.on_failure == "freeze"
+        apart = [always or (backend.pickles and not one) for one in inline]
+        self._supervisor = Supervisor(backend, native_threads=workplace.native_threads)
+        places = self._lay_out([apart[number % workers] for number in range(len(learners))], max(1, ahead))
+        for one, own in zip(inline, apart, strict=True):
+            make = build if own else learners.__getitem__
+            self._supervisor.add_seat(partial(LearnerService, make, places), inline=one)
+        self._holders: list[Worker | None] = [None] * len(learners)  # the workers that have the learners' states
+        self._tasks: dict[int, Learn] = {}
+        self._asked: dict[int, Request] = {}  # those that are not done
+
+    def _lay_out(self, apart: Sequence[bool], ahead: int) -> dict[int, LearnerPlace]:
+        """Give buffers their memory, and states to those that learn apart from the caller's; return where they lie."""
+        places, end = {}, 0
+        for number, learner in enumerate(self._learners):
+            states, offset, layout = None, end, replace(learner.layout, ahead=ahead)
+            end = -(-layout.ring.fields(offset)[1] // 64) * 64
+            if apart[number]:
+                states = CopiesLayout.of(learner.state(), end)
+                end = states.fields[1]
+            places[number] = LearnerPlace(layout, offset, states)
+        arena = self._supervisor.arena
+        arena.allocate(end, "the buffers of all learners", "keep fewer steps, or smaller observations")
+        self.buffers: list[AnyBuffer] = [
+            buffer_of(place.layout, arena=arena, offset=place.offset) for place in places.values()
+        ]
+        self.states = {
+            number: LearnerStates(self._learners[number], StateCopies.new(place.states, arena))
+            for number, place in places.items()
+            if place.states is not None
+        }
+        return places
+
+    # ---- asking ----
+
+    def begin(self, tasks: Iterable[Learn]) -> None:
+        """Let learners do an interval each."""
+        self._tasks = {task.number: task for task in tasks}
+        self._asked = {number: self._ask(number) for number in self._tasks}
+
+    @property
+    def is_learning(self) -> bool:
+        """Whether something was begun whose answer was not taken."""
+        return bool(self._asked)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that was begun is answered; this looks at shared words alone."""
+        workers = [(request, request.seat.worker) for request in self._asked.values()]
+        return all(worker is None or worker.words[DONE] >= request.number for request, worker in workers)
+
+    def answers(self) -> Iterator[tuple[int, Learned]]:
+        """Wait for what was begun; yield what each learner has learned. Who is lost does its interval again."""
+        lost = dict.fromkeys(self._asked, 0)
+        while self._asked:
+            self._supervisor.wait(list(self._asked.values()), 1)
+            for number, request in list(self._asked.items()):
+                if not request.finished:
+                    continue
+                if request.lost and lost[number] < MOST_RESTARTS:
+                    lost[number] += 1
+                    self._ask_again(number)
+                    continue
+                deliver_all(request.outputs)
+                learned = request.value if request.error is None else self._failed(number, request.error)
+                if learned is None:
+                    continue
+                del self._asked[number]
+                self.buffers[number].drop(self._tasks[number].taken)
+                if number in self.states and request.error is None:
+                    self.states[number].take(self._tasks[number].version, learned.state)
+                yield number, replace(learned, failures=[*learned.failures, *self._tasks[number].frozen])
+
+    def _seat(self, number: int) -> Seat:
+        return self._supervisor.seats[number % len(self._supervisor.seats)]
+
+    def _ask(self, number: int) -> Request:
+        seat, task = self._seat(number), self._tasks[number]
+        # Another worker may have taken the place of the one that learned before, for a learner that shares it.
+        held = number not in self.states or (seat.worker is not None and seat.worker is self._holders[number])
+        begins = None if held else self.states[number].lend(task.version - 1)
+        fresh = number not in self.states or not held
+        message, doing = replace(task, begins=begins, frozen=()), task_of(number, self._agents(number))
+        request = self._supervisor.ask(seat, sender(message), doing, self._place.limit_seconds, fresh=fresh)
+        self._holders[number] = seat.worker
+        if trace.active is not None and seat.worker is not None and seat.worker.pid is not None:
+            trace.active.names[seat.worker.pid] = f"learner {seat.index}"
+        return request
+
+    def _ask_again(self, number: int) -> None:
+        """Let a learner do its interval anew, from the state before it."""
+        self._holders[number] = None
+        self._asked[number] = self._ask(number)
+
+    def _agents(self, number: int) -> tuple[AgentId, ...]:
+        return self._learners[number].policy.world.agents
+
+    # ---- failing ----
+
+    def _failed(self, number: int, error: BaseException) -> Learned | None:
+        """Raise what a learner raised, or freeze its agents; return `None` if some of them learn again without the others."""
+        if self._place.on_failure == "stop" or not isinstance(error, Exception):
+            raise error
+        task, agents = self._tasks[number], self._agents(number)
+        named = getattr(getattr(error, "place", None), "agent", None)
+        blamed = np.array([named in (None, agent) or named not in agents for agent in agents]) & task.learning
+        text = "".join(traceback.format_exception(error))
+        reason = f"it raised {type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        frozen = [LearnerFailure(agent, 0, reason, {}, text) for agent in _those(agents, blamed)]
+        self._tasks[number] = replace(task, learning=task.learning & ~blamed, frozen=(*task.frozen, *frozen))
+        if self._tasks[number].learning.any():
+            self._ask_again(number)
+            return None
+        self._holders[number] = None
+        self.states[number].stay(task.version)
+        return Learned([{} for _ in agents], [], None, 0.0)
+
+    # ---- ending ----
+
+    def forget(self) -> None:
+        """Begin anew with the states of the caller's learners."""
+        for states in self.states.values():
+            states.forget()
+        self._holders = [None] * len(self._learners)
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes that it runs now."""
+        return self._supervisor.pids
+
+    def close(self) -> None:
+        """End the workers; may be called twice. Whoever still learns is ended at once: nobody will see what it learns."""
+        busy = [seat for seat in self._supervisor.seats if seat.requests and not seat.inline]
+        workers = [seat.worker for seat in busy if seat.worker is not None]
+        for seat in busy:
+            self._supervisor.discard(seat)
+            seat.requests.clear()
+        for worker in workers:
+            # torch aborts a process that ends while a thread computes.
+            worker.wait_gone(LONGEST_UPDATE_SECONDS)
+        self._supervisor.close()
+
+
+def _those(agents: Sequence[AgentId], which: Array) -> list[AgentId]:
+    return [agent for agent, one in zip(agents, which.tolist(), strict=True) if one]
