@@ -15,6 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from stretto.adapters.agents import as_agents
 from stretto.adapters.gymnasium import spec_of
+from stretto.adapters.old_gym import modern
 from stretto.adapters.wrapped import limit_steps
 from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
@@ -91,7 +92,8 @@ def _maker(source: Any, asked: Source, wrappers: Sequence[Wrap], turns: str) -> 
     (mission,) = found
     limit = mission.max_steps
     inner = () if limit is None else (partial(limit_steps, as_agents=partial(as_agents, turns=turns), max_steps=limit),)
-    return WrappedMaker(mission.make, (*inner, *wrappers)) if inner or wrappers else mission.make
+    # Wrappers are Gymnasium's, and take no world of old gym.
+    return WrappedMaker(mission.make, (modern, *inner, *wrappers)) if inner or wrappers else mission.make
 
 
 def _asked(
