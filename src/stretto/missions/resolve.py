@@ -25,7 +25,7 @@ from stretto.importing import check_parameters
 from stretto.missions.makers import FactoryMaker, Maker, Reference, SpecMaker, Wrap, WrappedMaker
 from stretto.missions.mission import Mission, Source
 from stretto.missions.mission_files import KEYS, read_entries
-from stretto.missions.registry import KnownMission, known_missions, our_missions
+from stretto.missions.registry import KnownMission, known_missions, our_missions, package_of
 from stretto.registry import near, near_or_all
 from stretto.settings import has_settings, literal, parse_settings, settings_text
 
@@ -218,7 +218,9 @@ def _known(asked: Source) -> list[Mission]:
 
 
 def _unknown_name(name: str, known: Iterable[str], error: UsageError) -> UsageError:
-    """Say that a text is no mission; where it looks like an id of Gymnasium's, with what Gymnasium says of it."""
+    """Say that a text is no mission, and what it may have been: a world that is not installed, or an id of Gymnasium's."""
+    if (package := package_of(name)) is not None:
+        return UsageError(f"the mission {name!r} needs {package}, which is not installed; put its folder on PYTHONPATH")
     looks_like_an_id = "/" in name or name.rpartition("-v")[2].isdecimal()
     if looks_like_an_id:
         return UsageError(f"{error}{near(name, known)}")
