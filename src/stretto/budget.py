@@ -60,6 +60,11 @@ class CpuBudget:
         self._lock = threading.Lock()
 
     @property
+    def taken(self) -> int:
+        """The cores that are leased now."""
+        return self._taken
+
+    @property
     def free(self) -> int:
         """The cores that a lease would get now; at least 1."""
         return max(1, self.total - self._taken)

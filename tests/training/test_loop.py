@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,9 +18,11 @@ import stretto
 
 torch = pytest.importorskip("torch")
 
+from stretto.budget import CpuBudget  # noqa: E402
 from stretto.collection.collector import Collector, Trials  # noqa: E402
 from stretto.collection.pieces import piece_of  # noqa: E402
 from stretto.collection.worlds import BlockWorlds  # noqa: E402
+from stretto.errors import FewerWorkers, ResourceError  # noqa: E402
 from stretto.policies.block_runner import BlockRunner  # noqa: E402
 from stretto.storage.of_layout import buffer_of  # noqa: E402
 from stretto.training.blocks import learner_blocks  # noqa: E402
@@ -63,6 +66,7 @@ def loop_of(
     overlaps: bool = False,
     where: str = "serial",
     limit_seconds: float = 60.0,
+    budget: CpuBudget | None = None,
 ) -> Iterator[tuple[Loop, LearnerSet]]:
     """Open a loop with 4 environments and blocks of a size."""
     with stretto.make_vec(world, 4, copy=False, backend=where) as envs:
@@ -70,7 +74,7 @@ def loop_of(
         blocks = learner_blocks(worlds.kinds, 7, worlds.count, size)
         build = partial(learner, blocks, settings)
         learners = LearnerSet(
-            build, len(blocks), Workplace(backend, 2, limit_seconds=limit_seconds), ahead=int(overlaps)
+            build, len(blocks), Workplace(backend, 2, limit_seconds=limit_seconds, budget=budget), ahead=int(overlaps)
         )
         loop = Loop(worlds, learners, Trials(7), Pace(settings.rows, steps))
         try:
@@ -134,6 +138,37 @@ def test_a_learner_that_hangs_is_ended_and_its_interval_is_learned_again(wanted:
                 os.kill(hung, signal.SIGSTOP)
         assert np.array_equal(weights(learners), wanted[True])
         assert learners.pids != [hung]
+
+
+@pytest.mark.parametrize("overlaps", [False, True], ids=["sync", "pipelined"])
+def test_workers_are_taken_away_and_added_as_the_budget_changes(overlaps: bool, wanted: dict[bool, np.ndarray]) -> None:
+    budget = CpuBudget(3)
+    with loop_of("foundry_1", 400, PROCESS, size=2, overlaps=overlaps, budget=budget) as (loop, learners):
+        processes = []
+        for interval in loop:
+            processes.append(len(learners.pids))
+            if interval.number == 2:
+                lease = budget.lease(1)
+            if interval.number == 4:
+                lease.release()
+        caller = 0 if overlaps else 1  # it computes a share itself
+        assert processes == [2 - caller] * 2 + [1 - caller] * 2 + [2 - caller] * (len(processes) - 4)
+        assert len(processes) > 4
+        assert np.array_equal(weights(learners), weights_after("foundry_1", 400, overlaps=overlaps))
+
+
+def test_learners_whose_processes_cannot_be_had_are_computed_by_the_caller_and_it_is_said_once_a_worker(
+    wanted: dict[bool, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any, **__: Any) -> Any:
+        raise ResourceError("a worker process would take more processes than the system allows")
+
+    with loop_of("foundry_1", 300, replace(PROCESS, start=refused), size=2, overlaps=True) as (loop, learners):
+        with pytest.warns(FewerWorkers, match="the caller computes what worker") as told:
+            list(loop)
+        assert len(told) == 2
+        assert not learners.pids
+        assert np.array_equal(weights(learners), wanted[True])
 
 
 def plainly_pipelined(settings: Any, intervals: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +12,9 @@ from typing import Literal
 import numpy as np
 
 from stretto import trace
+from stretto.budget import CpuBudget
 from stretto.core import AgentId
+from stretto.errors import FewerWorkers, ResourceError, user_stacklevel
 from stretto.spaces import Array
 from stretto.storage.copies import CopiesLayout, StateCopies
 from stretto.storage.of_layout import AnyBuffer, buffer_of
@@ -38,7 +41,8 @@ class Workplace:
     """Where learners compute: in how many workers, each with how many native threads.
 
     A learner that takes longer than `limit_seconds` for an interval hangs. `on_failure` says what follows if one raises: the
-    run stops, or its agents act on with what they have learned, and learn no more.
+    run stops, or its agents act on with what they have learned, and learn no more. While others have leased more cores of
+    the `budget` than when this began, there are as many fewer workers, but one at least.
     """
 
     backend: Backend
@@ -46,6 +50,7 @@ class Workplace:
     native_threads: int = 1
     limit_seconds: float | None = None
     on_failure: OnFailure = "stop"
+    budget: CpuBudget | None = None
 
 
 class LearnerWorkers:
@@ -72,6 +77,8 @@ class LearnerWorkers:
             make = build if own else learners.__getitem__
             self._supervisor.add_seat(partial(LearnerService, make, places), inline=one)
         self._holders: list[Worker | None] = [None] * len(learners)  # the workers that have the learners' states
+        self._taken = 0 if workplace.budget is None else workplace.budget.taken  # by whoever steps worlds
+        self._active = len(self._supervisor.seats)
         self._tasks: dict[int, Learn] = {}
         self._asked: dict[int, Request] = {}  # those that are not done
 
@@ -101,6 +108,7 @@ class LearnerWorkers:
 
     def begin(self, tasks: Iterable[Learn]) -> None:
         """Let learners do an interval each."""
+        self._fit_budget()
         self._tasks = {task.number: task for task in tasks}
         self._asked = {number: self._ask(number) for number in self._tasks}
 
@@ -137,11 +145,31 @@ class LearnerWorkers:
                     self.states[number].take(self._tasks[number].version, learned.state)
                 yield number, replace(learned, failures=[*learned.failures, *self._tasks[number].frozen])
 
+    def _fit_budget(self) -> None:
+        """Use as many workers as there are cores for. Those that are not used end; others take over their learners."""
+        seats, budget = self._supervisor.seats, self._place.budget
+        more = 0 if budget is None else max(0, budget.taken - self._taken)
+        self._active = max(1, len(seats) - more)
+        for seat in seats[self._active :]:
+            self._supervisor.discard(seat)
+
     def _seat(self, number: int) -> Seat:
-        return self._supervisor.seats[number % len(self._supervisor.seats)]
+        return self._supervisor.seats[number % self._active]
 
     def _ask(self, number: int) -> Request:
-        seat, task = self._seat(number), self._tasks[number]
+        seat = self._seat(number)
+        try:
+            return self._ask_seat(seat, number)
+        except ResourceError as error:
+            if seat.inline or number not in self.states:
+                raise
+            said = f"the caller computes what worker {seat.index} of the learners would, because that cannot be had: {error}"
+            warnings.warn(FewerWorkers(said), stacklevel=user_stacklevel())
+            seat.inline = True
+            return self._ask_seat(seat, number)
+
+    def _ask_seat(self, seat: Seat, number: int) -> Request:
+        task = self._tasks[number]
         # Another worker may have taken the place of the one that learned before, for a learner that shares it.
         held = number not in self.states or (seat.worker is not None and seat.worker is self._holders[number])
         begins = None if held else self.states[number].lend(task.version - 1)

@@ -170,7 +170,7 @@ class Run:
             self.learners = LearnerSet(
                 partial(build_learner, config.learner, settings, blocks),
                 list(map(len, parts)),
-                Workplace(backend, learning, config.native_threads, config.learner_seconds, config.on_failure),
+                Workplace(backend, learning, config.native_threads, config.learner_seconds, config.on_failure, budget),
                 ahead={"sync": 0, "pipelined": 1, "free": config.most_lag}[choices.loop],
                 turns=partial(
                     LearningTurns, most=config.learners_an_interval, priority=priority_named(config.priority)
