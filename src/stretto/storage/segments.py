@@ -12,8 +12,9 @@ import numpy as np
 from stretto.errors import UsageError
 from stretto.spaces import Array
 from stretto.storage.block import Block, Piece
-from stretto.storage.buffer import Buffer, Snapshot, Streams, checked_streams
+from stretto.storage.buffer import Buffer
 from stretto.storage.memory import Hold, RingLayout, RingMemory
+from stretto.storage.snapshot import Snapshot, Streams, checked_streams
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from stretto.spaces import Array
-from stretto.storage.buffer import Snapshot, Streams, checked_streams
 from stretto.storage.memory import Hold, RingMemory
+from stretto.storage.snapshot import Snapshot, Streams, checked_streams
 
 
 @dataclass(frozen=True, slots=True)

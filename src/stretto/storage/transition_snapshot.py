@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stretto.spaces import Array
-from stretto.storage.buffer import Snapshot, Streams, checked_streams
 from stretto.storage.decisions import TransitionRange
 from stretto.storage.memory import RingMemory
+from stretto.storage.snapshot import Snapshot, Streams, checked_streams
 
 if TYPE_CHECKING:
     from stretto.storage.priorities import Priorities

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from stretto.storage.of_layout import AnyRange
-from stretto.training.sets import LearnerSet, Learning
-
-LoopName = Literal["sync", "pipelined", "free"]
+if TYPE_CHECKING:
+    from stretto.storage.of_layout import AnyRange
+    from stretto.training.sets import LearnerSet, Learning
 
 
 class Order(Protocol):
