@@ -251,6 +251,10 @@ class RunsHere(StrettoWarning):
     """Something that was to run in another process cannot be sent there, and runs in the caller's."""
 
 
+class TurnsInOrder(StrettoWarning):
+    """Agents of a policy cannot choose before it is their turn, because they could not choose again; results are the same."""
+
+
 def users_traceback(error: BaseException) -> str:
     """Return the text of a traceback without our calls that led there: these depend on how an episode is played.
 

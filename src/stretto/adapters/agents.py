@@ -10,19 +10,19 @@ from stretto.adapters.gymnasium import OneAgent
 from stretto.adapters.pettingzoo import ParallelAgents
 from stretto.adapters.turns import TurnAgents
 from stretto.adapters.wrapped import WrappedAgents
-from stretto.core import SEQUENTIAL, SIMULTANEOUS, AgentWorld, TurnWorld
+from stretto.core import AUTO, SEQUENTIAL, SIMULTANEOUS, AgentWorld, TurnWorld, turns_of
 from stretto.errors import UsageError
 
 
 def as_agents(env: Any, turns: str = SIMULTANEOUS) -> AgentWorld:
-    """Return a world as one by agent; `turns` is how a `TurnWorld` is played."""
+    """Return a world as one by agent; `turns` is how a `TurnWorld` is played, which others are only with `AUTO`."""
     if isinstance(env, WrappedAgents):
         return env
     if isinstance(env, TurnWorld):
-        return TurnAgents(env, sequential=turns == SEQUENTIAL)
-    if turns == SEQUENTIAL:
+        return TurnAgents(env, sequential=turns_of(turns) == SEQUENTIAL)
+    if turns not in (SIMULTANEOUS, AUTO):
         inside = type(getattr(env, "unwrapped", env)).__name__
-        raise UsageError(f"only a TurnWorld has sequential turns, got {inside}; play it in simultaneous ones")
+        raise UsageError(f"only a TurnWorld has {turns} turns, got {inside}; play it in simultaneous ones")
     if isinstance(env, gymnasium.Env):
         return OneAgent(env)
     if hasattr(env, "begin_turn"):
