@@ -8,7 +8,7 @@ from copy import copy
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from stretto.adapters.base import AgentRules, NativeWorld, actions_of
+from stretto.adapters.base import AgentRules, NativeWorld, Sights, actions_of
 from stretto.core import Action, AgentId, Observation, Outcome, TurnWorld, is_same
 
 __calls_user_code__ = True
@@ -100,7 +100,7 @@ class TurnAgents(NativeWorld):
         self._unseen.clear()
         if len(acting) < len(agents):
             self._unseen = [agent for agent in agents if agent not in acting]
-        given.observations = _Sights(self._look, seen, self._unseen) if self._unseen else seen
+        given.observations = Sights(self._look, seen, self._unseen) if self._unseen else seen
         given.acting, given.ahead = acting, self._ahead
         self._acting = acting
         return given
@@ -147,7 +147,8 @@ class Tentative(Generic[T]):
 
     def fallen(self, observations: Mapping[AgentId, Observation]) -> list[AgentId]:
         """Return those whose choices do not stand any more."""
-        return [agent for agent, (seen, _) in self._chosen.items() if not is_same(seen, observations[agent])]
+        there = ((agent, seen) for agent, (seen, _) in self._chosen.items() if agent in observations)
+        return [agent for agent, seen in there if not is_same(seen, observations[agent])]
 
     def drop(self, agents: Iterable[AgentId]) -> None:
         """Forget choices."""
@@ -163,33 +164,6 @@ class Tentative(Generic[T]):
         left = list(self._chosen)
         self._chosen.clear()
         return left
-
-
-class _Sights(Mapping[AgentId, Observation]):
-    """What agents see now. Those who cannot act are looked at only if somebody asks: `observe` may be slow.
-
-    When the world goes on, whoever is `unseen` by then is not there any more.
-    """
-
-    def __init__(
-        self, look: Callable[[AgentId], Observation], seen: dict[AgentId, Observation], unseen: list[AgentId]
-    ) -> None:
-        self._look, self._seen, self._unseen = look, seen, unseen
-
-    def __getitem__(self, agent: AgentId) -> Observation:
-        if agent in self._unseen:
-            self._unseen.remove(agent)
-            self._seen[agent] = self._look(agent)
-        return self._seen[agent]
-
-    def __contains__(self, agent: object) -> bool:
-        return agent in self._seen or agent in self._unseen
-
-    def __iter__(self) -> Iterator[AgentId]:
-        return iter([*self._seen, *self._unseen])
-
-    def __len__(self) -> int:
-        return len(self._seen) + len(self._unseen)
 
 
 def _nothing(here: Iterable[AgentId]) -> Outcome:
