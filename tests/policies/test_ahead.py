@@ -78,7 +78,11 @@ def test_a_generator_goes_on_from_where_it_was_read(monkeypatch, bits, seen):
     generator = np.random.Generator(bits(5))
 
     def draw():
-        return [generator.integers(100, dtype=np.int32), *generator.normal(size=3), generator.integers(9, dtype=np.int8)]
+        return [
+            generator.integers(100, dtype=np.int32),
+            *generator.normal(size=3),
+            generator.integers(9, dtype=np.int8),
+        ]
 
     for _ in range(5):
         draw()
