@@ -28,6 +28,19 @@ def available_cores() -> int:
     return max(1, min(cores, int(quota))) if quota else max(1, cores)
 
 
+def machine_cores() -> int:
+    """Return the cores of this machine, whoever may use them."""
+    return os.cpu_count() or 1
+
+
+def running_now() -> int | None:
+    """Return how many threads of this machine compute or wait for a core just now, this one included; `None`: nobody says."""
+    try:
+        return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def _cgroup_quota() -> float | None:
     try:
         limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()

@@ -322,7 +322,7 @@ class Slot:
         """
         self.next, self.episode, self.seed, self._ever_reset = plan.next, plan.lost_episode, plan.slot_seed, True
         self._next_seed = None if self._settings.episode_seeds and self.seed is not None else plan.lost_seed
-        self.recorded = self._clock.now - RECORD_EVERY  # the next episode is a point to restore from
+        self.record_next()
         self.reset_instead()
         if reason is not None:
             assert plan.expected is not None
@@ -333,6 +333,10 @@ class Slot:
                 return last
 
             self._steps[self._index] = lost
+
+    def record_next(self) -> None:
+        """Let the next episode be a point to restore the slot from."""
+        self.recorded = self._clock.now - RECORD_EVERY
 
     def _seed_of_episode(self) -> int | None:
         if self._next_seed is not None:

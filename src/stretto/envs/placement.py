@@ -1,0 +1,203 @@
+"""Placement: whether worlds are better off in workers or with the caller, looked at again and again while they are stepped.
+
+Processes pay where cores are free. Beside other programs the caller may wait longer for its workers than it would take to
+step their worlds itself. Where that lasts, it takes them home; where workers would pay again, it moves them out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stretto.budget import machine_cores, running_now
+from stretto.envs.messages import RecordSoon
+from stretto.workers.requests import Seat, sender
+
+if TYPE_CHECKING:
+    from stretto.envs.restoring.recovery import Recovery
+    from stretto.envs.slots import SlotState
+    from stretto.workers.supervisor import Supervisor
+
+LOOK_SECONDS, LOOKS = 0.03, 8
+"""How much stepping is between two looks, which take 30 µs, and how many looks a judgement rests on."""
+
+HOME_GAIN, AWAY_GAIN = 1.05, 1.05
+"""How much faster the other place must be."""
+
+IDLE_EFFICIENCY, BUSY_EFFICIENCY = 0.95, 0.75
+"""What workers make of the cores that they get: they wait for each other, and for longer where programs take turns."""
+
+LEAST_PATIENCE, MOST_PATIENCE = 0.25, 60.0
+"""How many seconds of stepping are between two moves. Each move doubles it, unless the last one was long ago."""
+
+PRICE = 0.05
+"""A move may take this share of the stepping since the last one."""
+
+START_SECONDS = 0.03
+"""What a new process takes beyond building its worlds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen of some steps: seconds of one, CPU seconds of its workers, how many other programs computed."""
+
+    seconds: float
+    worker_seconds: float
+    others: float
+
+    @classmethod
+    def mean(cls, looks: deque[Look]) -> Look:
+        count = len(looks)
+        return cls(
+            sum(look.seconds for look in looks) / count,
+            sum(look.worker_seconds for look in looks) / count,
+            sum(look.others for look in looks) / count,
+        )
+
+
+def share(programs: int, others: float, cores: int) -> float:
+    """Return how many cores so many of our programs get beside others."""
+    return min(programs, programs * cores / (others + programs))
+
+
+def better_home(seen: Look, whole: float, cores: int) -> bool:
+    """Whether the caller alone would be faster than its workers are; all have `whole` times the worlds of the workers.
+
+    The time of the workers is on the CPU's clock. One that looks for requests uses the CPU all the time, and counts as
+    somebody who pays; on idle cores nobody is taken home.
+    """
+    alone = seen.worker_seconds * whole / share(1, seen.others, cores)
+    return seen.seconds > HOME_GAIN * alone
+
+
+def better_away(seen: Look, before: Look | None, workers: int, cores: int) -> bool:
+    """Whether workers would be faster than the caller alone is; `before` is what was seen of them last."""
+    if before is not None and abs(before.others - seen.others) < 0.5:
+        return seen.seconds > AWAY_GAIN * before.seconds
+    free = seen.others + workers <= cores + 0.25
+    gain = share(workers, seen.others, cores) / share(1, seen.others, cores)
+    return gain * (IDLE_EFFICIENCY if free else BUSY_EFFICIENCY) > AWAY_GAIN
+
+
+class Placement:
+    """Moves the worlds of all workers to the caller and back. Results do not change; `told` says what was done.
+
+    A move does again, in new worlds, what was done to the old ones since their episodes began, and compares. Where that
+    shows a difference, nothing was moved, and nothing will be. Worlds that print or warn stay where they are: one would
+    hear them twice.
+    """
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        recovery: Recovery,
+        state: SlotState,
+        *,
+        build_seconds: float,
+        running: Callable[[], int | None] = running_now,
+        cores: int | None = None,
+    ) -> None:
+        self._supervisor, self._recovery, self._state = supervisor, recovery, state
+        self._running, self._began = running, 0.0
+        self._cores = cores or machine_cores()
+        self._movable = [seat for seat in supervisor.seats if not seat.inline]
+        self._workers = len(supervisor.seats)
+        self._slots = sum(len(seat.factory.slots) for seat in self._movable)
+        self._whole = state.count / self._slots
+        self._build_seconds = build_seconds
+        self._steps, self._seconds = 0, 0.0  # since the last look
+        self._since = 0.0  # seconds of stepping since the last move
+        self._looks: deque[Look] = deque(maxlen=LOOKS)
+        self._away: Look | None = None  # what was last seen of workers
+        self._patience = LEAST_PATIENCE
+        self._cpu = 0.0
+        self._asked = False  # for points to restore from
+        self._stays = False
+        self._moves = 0
+        self.told = ""
+
+    def begin_step(self) -> None:
+        """Take note that all workers step now; now and then after a look at where they are."""
+        if self._seconds >= LOOK_SECONDS:
+            self.look()
+        self._began = time.perf_counter()
+
+    def end_step(self) -> None:
+        """Take note that they have."""
+        self._steps += 1
+        self._seconds += time.perf_counter() - self._began
+
+    def look(self) -> None:
+        """Take note of the steps since the last look, and move if that would pay."""
+        steps, seconds, self._steps, self._seconds = self._steps, self._seconds, 0, 0.0
+        running = None if self._stays else self._running()
+        if running is None or self._recovery.moved_out:
+            self._stays = True
+            return
+        cpu = sum(seat.worker.cpu_seconds() for seat in self._movable if seat.worker is not None)
+        used, self._cpu = cpu - self._cpu, cpu
+        self._since += seconds
+        if used < 0:  # a worker was replaced
+            self._looks.clear()
+            return
+        self._looks.append(Look(seconds / steps, used / steps, max(0, running - 1)))
+        if len(self._looks) < LOOKS or self._since < self._patience:
+            return
+        seen, at_home = Look.mean(self._looks), all(seat.inline for seat in self._movable)
+        if at_home:
+            wanted = better_away(seen, self._away, self._workers, self._cores)
+        else:
+            wanted = better_home(seen, self._whole, self._cores)
+        if wanted and self._is_cheap(seen, at_home):
+            self._move(seen, home=not at_home)
+
+    def _is_cheap(self, seen: Look, at_home: bool) -> bool:
+        """Whether a move takes little beside what was stepped since the last; ask for points that make it cheaper."""
+        if any(seat.has_spoken for seat in self._movable):
+            self._stays = True
+            return False
+        if not self._asked:
+            self._asked = True
+            requests = [self._supervisor.ask(seat, sender(RecordSoon()), "stepping") for seat in self._movable]
+            self._supervisor.settle(requests)
+            return False
+        history = self._state.history
+        steps = sum(history.steps_to_replay(slot) for seat in self._movable for slot in seat.factory.slots)
+        each = seen.seconds / self._state.count if at_home else seen.worker_seconds / self._slots
+        slowed = share(1, seen.others, self._cores)
+        cost = (self._build_seconds + steps * each) / slowed + (START_SECONDS if at_home else 0.0)
+        return cost <= PRICE * self._since
+
+    def _move(self, seen: Look, *, home: bool) -> None:
+        reason = self._move_all(self._movable, home=home)
+        self._looks.clear()
+        self._asked, self._cpu = False, 0.0
+        if reason is not None:
+            self._stays = True
+            self.told = f"; they stay where they are, because they cannot be brought elsewhere: {reason}"
+            return
+        self._moves += 1
+        if home:
+            self._away = seen
+        again = self._since < 8 * self._patience
+        self._patience = min(2 * self._patience, MOST_PATIENCE) if again else LEAST_PATIENCE
+        self._since = 0.0
+        times = "once" if self._moves == 1 else f"{self._moves} times"
+        where = (
+            "now all in the caller, because other programs compute, too"
+            if home
+            else "now in workers, where they are faster"
+        )
+        self.told = f"; moved {times}, {where}"
+
+    def _move_all(self, seats: list[Seat], *, home: bool) -> str | None:
+        """Move all these seats, or none; say why not, if so."""
+        for number, seat in enumerate(seats):
+            reason = self._recovery.move(self._supervisor, seat, inline=home)
+            if reason is not None:
+                undone = [self._recovery.move(self._supervisor, one, inline=not home) for one in seats[:number]]
+                return reason if not any(undone) else f"{reason}; some of them were moved"
+        return None
