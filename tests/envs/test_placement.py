@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 import stretto
 from stretto.envs import placement
-from stretto.envs.placement import Look, Placement, better_away, better_home, share
+from stretto.envs.placement import Look, Placement, better_away, better_home, others_beside, share
 from stretto.testing import play, sample_actions
 from tests.workers.fake import kill_all, make_fake_vec
 from tests.worlds import CountTo, Drift
@@ -38,8 +38,22 @@ def test_programs_share_the_cores_evenly():
 
 
 @pytest.mark.parametrize(
+    ("got", "workers", "free", "others"),
+    [
+        (1.0, 1.0, 0.0, 0.0),  # two of ours on two cores
+        (1.0, 0.0, 1.0, 0.0),  # the caller alone, and a core is free
+        (1.0, 0.0, 0.0, 1.0),  # another program has it
+        (0.5, 1.0, 0.0, 2.0),  # four programs on two cores, two of them ours
+        (0.4, 0.0, 0.0, 4.0),
+    ],
+)
+def test_how_many_programs_compete_is_seen_by_what_the_caller_gets_of_a_core(got, workers, free, others):
+    assert others_beside(got, workers, free, cores=2) == pytest.approx(others)
+
+
+@pytest.mark.parametrize(
     ("times_alone", "others", "home"),
-    [(0.55, 0, False), (0.9, 1, False), (1.2, 1, True), (1.2, 2, False), (1.8, 2, True), (2.0, 4, False)],
+    [(0.55, 0, False), (0.7, 1, False), (0.9, 1, True), (1.1, 2, False), (1.8, 2, True), (1.9, 4, False)],
 )
 def test_worlds_come_home_where_the_caller_alone_would_be_faster_beside_the_same_programs(times_alone, others, home):
     assert better_home(look(times_alone, others), BOTH, cores=2) is home
@@ -75,12 +89,12 @@ def restless(monkeypatch) -> Iterator[pytest.MonkeyPatch]:
     return monkeypatch
 
 
-def make(world: Any, count: int = 4, running: int | None = 3, **options: Any) -> Any:
+def make(world: Any, count: int = 4, **options: Any) -> Any:
     """Return worlds on fake workers that may move."""
     envs = make_fake_vec(world, count, **options)
     engine = envs.engine
     parts = engine.supervisor, engine.recovery, engine.state
-    engine.placement = Placement(*parts, build_seconds=0.0, running=lambda: running)
+    engine.placement = Placement(*parts, build_seconds=0.0)
     return envs
 
 
@@ -156,9 +170,9 @@ def test_a_world_that_prints_stays_so_that_nobody_hears_it_twice(capfd):
     assert capfd.readouterr().out.count("step\n") == 36  # one step of ten only resets
 
 
-@pytest.mark.usefixtures("restless")
-def test_nobody_moves_where_nobody_says_how_many_programs_compute():
-    with make(CountTo, running=None) as envs:
+def test_nobody_moves_where_nobody_says_how_long_programs_wait_for_cores(restless):
+    restless.setattr(placement, "core_seconds", lambda: None)
+    with make(CountTo) as envs:
         pids = envs.worker_pids
         envs.reset(seed=0)
         for _ in range(10):

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stretto.budget import machine_cores, running_now
+from stretto.budget import core_seconds, free_seconds, machine_cores
 from stretto.envs.messages import RecordSoon
 from stretto.workers.requests import Seat, sender
 
@@ -22,10 +21,14 @@ if TYPE_CHECKING:
     from stretto.workers.supervisor import Supervisor
 
 LOOK_SECONDS, LOOKS = 0.03, 8
-"""How much stepping is between two looks, which take 30 µs, and how many looks a judgement rests on."""
+"""How much stepping is between two looks, which take 0.1 ms at most, and how many looks a judgement rests on."""
 
-HOME_GAIN, AWAY_GAIN = 1.05, 1.05
-"""How much faster the other place must be."""
+COLD, AWAY_GAIN = 1.25, 1.05
+"""How much faster the other place must be.
+
+Worlds that take turns with other programs take more of the CPU's time than they take alone: CartPole up to 1.45 times. So a
+move home is tried early. What is seen there decides whether it lasts.
+"""
 
 IDLE_EFFICIENCY, BUSY_EFFICIENCY = 0.95, 0.75
 """What workers make of the cores that they get: they wait for each other, and for longer where programs take turns."""
@@ -39,10 +42,16 @@ PRICE = 0.05
 START_SECONDS = 0.03
 """What a new process takes beyond building its worlds."""
 
+ALIKE = 0.5
+"""So many programs more or fewer make no other case."""
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen of some steps: seconds of one, CPU seconds of its workers, how many other programs computed."""
+    """What was seen of some steps: seconds of one, CPU seconds of its workers, and how many other programs compete.
+
+    These need not be whole: one that computes half of the time is a half, and one that is nice is almost none.
+    """
 
     seconds: float
     worker_seconds: float
@@ -63,6 +72,19 @@ def share(programs: int, others: float, cores: int) -> float:
     return min(programs, programs * cores / (others + programs))
 
 
+def others_beside(got: float, workers: float, free: float, cores: int) -> float:
+    """Return how many other programs compete, by what the caller `got` of a core whenever it wanted one.
+
+    So many `workers` of ours wanted one, too, and so many cores were `free`.
+    """
+    if got > ALL_OF_A_CORE:  # then there may be as many others as there are cores for
+        return max(0.0, cores - 1 - workers - free)
+    return max(0.0, cores / max(got, 0.01) - 1 - workers)
+
+
+ALL_OF_A_CORE = 0.95
+
+
 def better_home(seen: Look, whole: float, cores: int) -> bool:
     """Whether the caller alone would be faster than its workers are; all have `whole` times the worlds of the workers.
 
@@ -70,16 +92,37 @@ def better_home(seen: Look, whole: float, cores: int) -> bool:
     somebody who pays; on idle cores nobody is taken home.
     """
     alone = seen.worker_seconds * whole / share(1, seen.others, cores)
-    return seen.seconds > HOME_GAIN * alone
+    return seen.seconds * COLD > alone
 
 
 def better_away(seen: Look, before: Look | None, workers: int, cores: int) -> bool:
     """Whether workers would be faster than the caller alone is; `before` is what was seen of them last."""
-    if before is not None and abs(before.others - seen.others) < 0.5:
+    if before is not None and abs(before.others - seen.others) < ALIKE:
         return seen.seconds > AWAY_GAIN * before.seconds
     free = seen.others + workers <= cores + 0.25
     gain = share(workers, seen.others, cores) / share(1, seen.others, cores)
     return gain * (IDLE_EFFICIENCY if free else BUSY_EFFICIENCY) > AWAY_GAIN
+
+
+@dataclass(frozen=True, slots=True)
+class _Clocks:
+    """What clocks show: the time, what this thread got of its core, what nobody got, what workers computed."""
+
+    now: float
+    core: tuple[float, float] | None
+    free: float
+    workers: float
+
+    def look(self, before: _Clocks, steps: int, seconds: float, cores: int) -> Look:
+        """Return what was seen since, in so many steps that took so many seconds."""
+        assert self.core is not None
+        assert before.core is not None
+        passed = self.now - before.now
+        computed, waited = (now - then for now, then in zip(self.core, before.core, strict=True))
+        got = computed / max(computed + waited, 1e-9)
+        used = self.workers - before.workers
+        busy = min(1.0, used / max(got, 0.01) / passed)
+        return Look(seconds / steps, used / steps, others_beside(got, busy, (self.free - before.free) / passed, cores))
 
 
 class Placement:
@@ -97,12 +140,9 @@ class Placement:
         state: SlotState,
         *,
         build_seconds: float,
-        running: Callable[[], int | None] = running_now,
-        cores: int | None = None,
     ) -> None:
         self._supervisor, self._recovery, self._state = supervisor, recovery, state
-        self._running, self._began = running, 0.0
-        self._cores = cores or machine_cores()
+        self._cores = machine_cores()
         self._movable = [seat for seat in supervisor.seats if not seat.inline]
         self._workers = len(supervisor.seats)
         self._slots = sum(len(seat.factory.slots) for seat in self._movable)
@@ -113,7 +153,8 @@ class Placement:
         self._looks: deque[Look] = deque(maxlen=LOOKS)
         self._away: Look | None = None  # what was last seen of workers
         self._patience = LEAST_PATIENCE
-        self._cpu = 0.0
+        self._seen = _Clocks(0.0, (0.0, 0.0), 0.0, 0.0)
+        self._began = 0.0
         self._asked = False  # for points to restore from
         self._stays = False
         self._moves = 0
@@ -133,17 +174,15 @@ class Placement:
     def look(self) -> None:
         """Take note of the steps since the last look, and move if that would pay."""
         steps, seconds, self._steps, self._seconds = self._steps, self._seconds, 0, 0.0
-        running = None if self._stays else self._running()
-        if running is None or self._recovery.moved_out:
+        before, self._seen = self._seen, self._clocks()
+        if self._stays or self._recovery.moved_out or self._seen.core is None:
             self._stays = True
             return
-        cpu = sum(seat.worker.cpu_seconds() for seat in self._movable if seat.worker is not None)
-        used, self._cpu = cpu - self._cpu, cpu
         self._since += seconds
-        if used < 0:  # a worker was replaced
-            self._looks.clear()
+        if before.core is None or before.now == 0.0 or self._seen.workers < before.workers:
+            self._looks.clear()  # a worker was replaced, or the thread is another
             return
-        self._looks.append(Look(seconds / steps, used / steps, max(0, running - 1)))
+        self._looks.append(self._seen.look(before, steps, seconds, self._cores))
         if len(self._looks) < LOOKS or self._since < self._patience:
             return
         seen, at_home = Look.mean(self._looks), all(seat.inline for seat in self._movable)
@@ -153,6 +192,10 @@ class Placement:
             wanted = better_home(seen, self._whole, self._cores)
         if wanted and self._is_cheap(seen, at_home):
             self._move(seen, home=not at_home)
+
+    def _clocks(self) -> _Clocks:
+        workers = sum(seat.worker.cpu_seconds() for seat in self._movable if seat.worker is not None)
+        return _Clocks(time.perf_counter(), core_seconds(), free_seconds(), workers)
 
     def _is_cheap(self, seen: Look, at_home: bool) -> bool:
         """Whether a move takes little beside what was stepped since the last; ask for points that make it cheaper."""
@@ -174,7 +217,7 @@ class Placement:
     def _move(self, seen: Look, *, home: bool) -> None:
         reason = self._move_all(self._movable, home=home)
         self._looks.clear()
-        self._asked, self._cpu = False, 0.0
+        self._asked, self._seen = False, _Clocks(0.0, (0.0, 0.0), 0.0, 0.0)
         if reason is not None:
             self._stays = True
             self.told = f"; they stay where they are, because they cannot be brought elsewhere: {reason}"

@@ -125,7 +125,8 @@ class PrivateGenerators:
 
     `run(function)` swaps them in around a call. For the first `probation` calls all of them are swapped and watched;
     after that only those that the world drew from, so that a world which draws from none costs nothing.
-    `left` is how many calls are watched from now on. They are counted per world, hence what is found does not depend on how worlds are spread over workers.
+    `left` is how many calls are watched from now on. They are counted per world, hence what is found does not depend on
+    how worlds are spread over workers.
     """
 
     def __init__(self, tree: SeedTree, probation: int = 16, drawn: Iterable[str] = ()) -> None:
