@@ -33,8 +33,8 @@ move home is tried early. What is seen there decides whether it lasts.
 IDLE_EFFICIENCY, BUSY_EFFICIENCY = 0.95, 0.75
 """What workers make of the cores that they get: they wait for each other, and for longer where programs take turns."""
 
-LEAST_PATIENCE, MOST_PATIENCE = 0.25, 60.0
-"""How many seconds of stepping are between two moves. Each move doubles it, unless the last one was long ago."""
+LEAST_PATIENCE, MOST_PATIENCE = 0.5, 60.0
+"""How many seconds of stepping are between two moves. Each move doubles it; one long after the last halves it."""
 
 PRICE = 0.05
 """A move may take this share of the stepping since the last one."""
@@ -42,7 +42,7 @@ PRICE = 0.05
 START_SECONDS = 0.03
 """What a new process takes beyond building its worlds."""
 
-ALIKE = 0.5
+ALIKE = 1.0
 """So many programs more or fewer make no other case."""
 
 
@@ -225,8 +225,8 @@ class Placement:
         self._moves += 1
         if home:
             self._away = seen
-        again = self._since < 8 * self._patience
-        self._patience = min(2 * self._patience, MOST_PATIENCE) if again else LEAST_PATIENCE
+        factor = 2.0 if self._since < 8 * self._patience else 0.5
+        self._patience = min(max(factor * self._patience, LEAST_PATIENCE), MOST_PATIENCE)
         self._since = 0.0
         times = "once" if self._moves == 1 else f"{self._moves} times"
         where = (
