@@ -249,12 +249,13 @@ def _unknown(what: str, name: str, names: Iterable[str]) -> UsageError:
 
 
 def _of_pettingzoo(asked: Source, name: str) -> Mission:
-    """Return the world of a module: `mpe2.simple_spread_v3`, or `butterfly.pistonball_v6`; none is imported here."""
+    """Return the world of a module: `mpe2.simple_spread_v3`, or `classic.chess_v6`; none is imported here."""
     module = next((one for one in (name, f"pettingzoo.{name}") if find_module(one) is not None), None)
     if module is None:
         remedy = _file_instead(name, "parallel_env") or "; pip install pettingzoo, or its package"
         raise UsageError(f"no module {name!r} or 'pettingzoo.{name}' is installed{remedy}")
-    found = _of_reference(asked, Reference(module, "parallel_env"), f"PettingZoo's {name}")
+    # A game whose agents can only move one after the other has an `env` alone.
+    found = _of_reference(asked, Reference(module, "parallel_env", otherwise="env"), f"PettingZoo's {name}")
     return replace(found, name=_changed(f"pz:{module.removeprefix('pettingzoo.')}", asked))
 
 
