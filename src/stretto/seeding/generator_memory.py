@@ -182,11 +182,11 @@ _PCG_BYTES, _HALF_BYTES = 32, 8
 _pointer: Any = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
-Memory = tuple[Callable[[], Any], Callable[[Any], None]]
+StateAccess = tuple[Callable[[], Any], Callable[[Any], None]]
 """What reads a state, and what writes it."""
 
 
-def generator_memory(bits: np.random.BitGenerator) -> Memory:
+def generator_memory(bits: np.random.BitGenerator) -> StateAccess:
     """Return what reads and writes the state of a bit generator: in 0.4 µs each if it can be seen, else in 5."""
     if type(bits) is not np.random.PCG64 or not _pcg_can_be_seen():
         return partial(getattr, bits, "state"), partial(setattr, bits, "state")
