@@ -12,8 +12,12 @@ import pytest
 pytest.importorskip("torch")
 
 import stretto
+from stretto.cli.train_progress import shares_line
 from stretto.training.advantages import advantages
+from stretto.training.loop import Interval, Overlap
 from stretto.training.orders import Free
+from stretto.training.phases import AWAITING
+from stretto.training.progress import TrainingProgress
 from stretto.training.sets import Learning
 from stretto.training.turns import LearningTurns
 
@@ -119,3 +123,16 @@ def test_advantages_of_stale_rows_are_those_of_v_trace() -> None:
             for later in range(row, 5)
         )
         assert np.allclose(found[row], wanted)
+
+
+def test_the_line_of_shares_says_how_collecting_and_learning_go_together() -> None:
+    progress = TrainingProgress()
+    progress.begin(200)
+    seconds = {"observing": 1.0, "waiting": 0.0, "acting": 1.0, "stepping": 1.0, AWAITING: 1.0}
+    for number in (1, 2):
+        overlap = Overlap(lag=number, replayed=1.5 * number, learning_seconds=3.0, seconds=4.0)
+        progress.add(Interval(number, 100 * number, metrics={"a": {}}, seconds=seconds, overlap=overlap))
+    assert shares_line(progress) == (
+        "observing 25%, waiting 0%, acting 25%, stepping 25%, awaiting learners 25%; "
+        "learners wait 25%, lag 2 (mean 1.50), replay ratio 3.00"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -81,6 +82,15 @@ class LearnerWorkers:
         self._active = len(self._supervisor.seats)
         self._tasks: dict[int, Learn] = {}
         self._asked: dict[int, Request] = {}  # those that are not done
+        if overlaps:
+            self._start_early()
+
+    def _start_early(self) -> None:
+        """Let processes, which take seconds to import torch, do so while the first interval is collected."""
+        with contextlib.suppress(ResourceError):  # whoever is asked first says so
+            for seat in self._supervisor.seats:
+                if not seat.inline:
+                    self._supervisor.start(seat)
 
     def _lay_out(self, apart: Sequence[bool], ahead: int) -> dict[int, LearnerPlace]:
         """Give buffers their memory, and states to those that learn apart from the caller's; return where they lie."""
