@@ -65,6 +65,7 @@ def loop_of(
     settings: Any = SHORT,
     overlaps: bool = False,
     where: str = "serial",
+    workers: int = 2,
     limit_seconds: float = 60.0,
     budget: CpuBudget | None = None,
 ) -> Iterator[tuple[Loop, LearnerSet]]:
@@ -74,7 +75,10 @@ def loop_of(
         blocks = learner_blocks(worlds.kinds, 7, worlds.count, size)
         build = partial(learner, blocks, settings)
         learners = LearnerSet(
-            build, len(blocks), Workplace(backend, 2, limit_seconds=limit_seconds, budget=budget), ahead=int(overlaps)
+            build,
+            len(blocks),
+            Workplace(backend, workers, limit_seconds=limit_seconds, budget=budget),
+            ahead=int(overlaps),
         )
         loop = Loop(worlds, learners, Trials(7), Pace(settings.rows, steps))
         try:
@@ -142,8 +146,8 @@ def test_a_learner_that_hangs_is_ended_and_its_interval_is_learned_again(wanted:
 
 @pytest.mark.parametrize("overlaps", [False, True], ids=["sync", "pipelined"])
 def test_workers_are_taken_away_and_added_as_the_budget_changes(overlaps: bool, wanted: dict[bool, np.ndarray]) -> None:
-    budget = CpuBudget(3)
-    with loop_of("foundry_1", 400, PROCESS, size=2, overlaps=overlaps, budget=budget) as (loop, learners):
+    budget = CpuBudget(4)
+    with loop_of("foundry_1", 400, PROCESS, size=1, workers=3, overlaps=overlaps, budget=budget) as (loop, learners):
         processes = []
         for interval in loop:
             processes.append(len(learners.pids))
@@ -152,7 +156,7 @@ def test_workers_are_taken_away_and_added_as_the_budget_changes(overlaps: bool, 
             if interval.number == 4:
                 lease.release()
         caller = 0 if overlaps else 1  # it computes a share itself
-        assert processes == [2 - caller] * 2 + [1 - caller] * 2 + [2 - caller] * (len(processes) - 4)
+        assert processes == [3 - caller] * 2 + [2 - caller] * 2 + [3 - caller] * (len(processes) - 4)
         assert len(processes) > 4
         assert np.array_equal(weights(learners), weights_after("foundry_1", 400, overlaps=overlaps))
 

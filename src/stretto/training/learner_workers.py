@@ -164,7 +164,9 @@ class LearnerWorkers:
             self._supervisor.discard(seat)
 
     def _seat(self, number: int) -> Seat:
-        return self._supervisor.seats[number % self._active]
+        """Return who computes a learner now: any worker that is used, or the caller, if the learner is its own."""
+        here = self._place.backend.pickles and number not in self.states
+        return self._supervisor.seats[0 if here else number % self._active]
 
     def _ask(self, number: int) -> Request:
         seat = self._seat(number)

@@ -167,6 +167,8 @@ class Run:
             if exact and backend is not SERIAL and _is_separable(config):
                 parts = [parts_of(block, -(-learning // len(planned))) for block in planned]
             blocks = [part for some in parts for part in some]
+            if choices.loop != "sync" and backend is not SERIAL:
+                stack.callback(budget.lease(learning).release)
             self.learners = LearnerSet(
                 partial(build_learner, config.learner, settings, blocks),
                 list(map(len, parts)),
