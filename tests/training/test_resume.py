@@ -112,11 +112,10 @@ def test_a_run_goes_on_as_if_nothing_had_happened(world: str, settings: Any, tmp
             assert weights(learners) == last
 
 
-@pytest.mark.parametrize(
-    ("world", "settings"),
-    [CASES[name] for name in ("numbers of any scale", "a buffer with priorities")],
-    ids=["ppo", "dqn"],
-)
+MIDDLE = "numbers of any scale", "a buffer with priorities", "a buffer of sequences"
+
+
+@pytest.mark.parametrize(("world", "settings"), [CASES[name] for name in MIDDLE], ids=MIDDLE)
 def test_a_run_goes_on_in_the_middle_of_learning_and_collecting(world: str, settings: Any, tmp_path: Path) -> None:
     with loop_of(world, settings, overlaps=True) as (loop, learners):
         wanted = []
@@ -126,7 +125,7 @@ def test_a_run_goes_on_in_the_middle_of_learning_and_collecting(world: str, sett
                 write_folder(tmp_path / "middle", state_contents(loop.state()))
         write_folder(tmp_path / "end", state_contents(loop.state()))
         last = weights(learners)
-    for sets in (SERIAL, PROCESS):
+    for sets in (SERIAL,) if settings is CHUNKS else (SERIAL, PROCESS):
         with loop_of(world, settings, sets=sets, overlaps=True) as (loop, learners):
             loop.load_state(read_state(read_folder(tmp_path / "middle")))
             assert list(loop) == wanted[3:]

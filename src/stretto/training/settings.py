@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Le
 
 from stretto.policies.networks.limits import Positive, Whole
 from stretto.training.learners.dqn_settings import DqnSettings
@@ -90,7 +92,7 @@ class Config:
     turns: Literal["auto", "simultaneous", "sequential"] | None = None
     learner_set: Literal["auto", "sequential", "stacked", "threads", "processes"] | None = None
     loop: Literal["sync", "pipelined", "free"] | None = None
-    most_lag: Whole = 2
+    most_lag: Annotated[int, Ge(1), Le(32)] = 2
     learners_an_interval: Whole | None = None
     priority: str = "staleness"
     block: Whole = 8

@@ -185,6 +185,8 @@ class _Task:
         settings["loop"] = choices_of(self.config).loop
         for name in ("checkpoint", "tracking", "learner_set", "learner_seconds", "on_failure"):
             del settings[name]
+        if settings["loop"] != "free":
+            del settings["most_lag"]
         return {
             "steps": steps,
             "config": settings,
