@@ -34,7 +34,7 @@ NEEDS = {
 """What is not installed with every version of Python that the tests run on."""
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-TARGETS = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+TARGETS = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 COMMANDS = typer.main.get_command(app)
 FIRST = ROOT / "docs" / "guide" / "getting_started.md"
 WITH_PYTHON = [page for page in PAGES if blocks_of(page, "python")]
