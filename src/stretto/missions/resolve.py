@@ -29,8 +29,10 @@ from stretto.missions.registry import KnownMission, known_missions, our_missions
 from stretto.registry import near, near_or_all
 from stretto.settings import has_settings, literal, parse_settings, settings_text
 
+POOL = "envpool"
+
 FORMS = (
-    "a mission's name, a Gymnasium id, gym:ID, pz:MODULE, file.py:NAME, module:NAME, file.yaml, an EnvSpec, "
+    "a mission's name, a Gymnasium id, gym:ID, pz:MODULE, envpool:ID, file.py:NAME, module:NAME, file.yaml, an EnvSpec, "
     "a class or a function that makes a world, or a list of these"
 )
 """What can stand for worlds."""
@@ -131,6 +133,8 @@ def _named(asked: Source) -> list[Mission]:
         return [_of_spec(spec_of(rest), asked)]
     if kind == "pz" and rest:
         return [_of_pettingzoo(asked, rest)]
+    if kind == POOL and rest:
+        return [_of_pool(asked, rest)]
     if kind.endswith((".yaml", ".yml")):
         return _from_yaml(asked, Path(kind), rest)
     if kind.endswith(".py"):
@@ -261,6 +265,21 @@ def _of_pettingzoo(asked: Source, name: str) -> Mission:
     # A game whose agents can only move one after the other has an `env` alone.
     found = _of_reference(asked, Reference(module, "parallel_env", otherwise="env"), f"PettingZoo's {name}")
     return replace(found, name=_changed(f"pz:{module.removeprefix('pettingzoo.')}", asked))
+
+
+def _of_pool(asked: Source, task: str) -> Mission:
+    """Return a world of EnvPool; in a vector environment many of them are one pool."""
+    if find_module(POOL) is None:
+        raise UsageError(f"a world of EnvPool needs the package envpool, which is not installed, got {asked.name!r}")
+    kwargs = {**_with_variants(asked), "task": task}
+    name = f"{POOL}:{task}"
+    make = Reference("stretto.adapters.envpool", "make")
+    return Mission(_changed(name, asked), FactoryMaker(make, kwargs), f"EnvPool's {task}", details=kwargs, source=asked)
+
+
+def is_pool(source: Any) -> bool:
+    """Whether a text stands for a world that comes in pools."""
+    return isinstance(source, str) and source.startswith(f"{POOL}:")
 
 
 # --- settings, in texts and in files --------------------------------------------------------------------------
