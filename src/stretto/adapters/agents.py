@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 
 from stretto.adapters.aec import AecAgents
+from stretto.adapters.base import NativeWorld
 from stretto.adapters.gymnasium import OneAgent
 from stretto.adapters.pettingzoo import ParallelAgents
 from stretto.adapters.turns import TurnAgents
@@ -26,6 +27,8 @@ def as_agents(env: Any, turns: str = SIMULTANEOUS) -> AgentWorld:
     if turns == SEQUENTIAL:
         inside = type(getattr(env, "unwrapped", env)).__name__
         raise UsageError(f"only a TurnWorld has sequential turns, got {inside}; play it in simultaneous ones")
+    if isinstance(env, NativeWorld):  # an adapter of ours for a program that has a kind of worlds of its own
+        return cast(AgentWorld, env)
     if isinstance(env, gymnasium.Env):
         return OneAgent(env)
     if hasattr(env, "begin_turn"):

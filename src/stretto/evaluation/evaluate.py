@@ -24,6 +24,7 @@ from stretto.evaluation.report.report import Report
 from stretto.evaluation.statistics.scales import references_of
 from stretto.evaluation.statistics.summary import Failed
 from stretto.identity.record import plain_settings
+from stretto.missions.mission import program_of
 from stretto.missions.resolve import find_missions
 from stretto.missions.tasks import Tasks, describe_tasks
 from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, find_policies
@@ -66,7 +67,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     budget: CpuBudget | None = None,
     out: str | Path | None = None,
     resume: bool = False,
-    replays: bool = False,
+    replays: bool | str | Path = False,
     accept_changes: bool = False,
     trace: str | Path | bool = False,
     command: str | None = None,
@@ -114,7 +115,8 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         resume: go on with what was begun in that folder, or, with more `episodes`, with what is finished there. It is
             refused if code, weights or versions have changed since.
         accept_changes: go on all the same; the report then says what has changed, and after how many episodes.
-        replays: let worlds that have `save_replay(path)` write their episodes into the folder's `replays`.
+        replays: let worlds that have `save_replay(path)` write their episodes into the folder's `replays`, or into another
+            folder that is named here.
         trace: a file for the spans of all processes, to be opened in Perfetto; `True`: trace.json in the folder of `out`.
         command: the command line that asked for this, for the report to show.
         on_begin: is called when all is well and nothing is played yet.
@@ -126,15 +128,18 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     """
     _check_where(strategy, jobs)
     limits = _limits(action_timeout_ms, overage_ms, hang_seconds)
-    settings = PlaySettings(strategy, limits, replays=_replay_folder(out) if replays else None)
+    settings = PlaySettings(strategy, limits, replays=_replay_folder(out, replays) if replays else None)
     if device is not None:
         check_device(device)
     path = trace_path(trace, out)
+    found = [
+        mission.lasting(steps)
+        for mission in find_missions(missions, env_kwargs=env_kwargs, variants=variants, cogs=cogs, map_seed=map_seed)
+    ]
     several = [
         replace(spec, device=device or spec.device, deterministic=deterministic or spec.deterministic)
-        for spec in find_policies(policies)
+        for spec in find_policies(policies, program_of(found))
     ]
-    found = find_missions(missions, env_kwargs=env_kwargs, variants=variants, cogs=cogs, map_seed=map_seed)
     entries = entries_of(several, mix=mix)
     seeds = None if episode_seeds is None else tuple(episode_seeds)
     episodes = episodes if seeds is None else len(seeds)
@@ -186,7 +191,9 @@ def _chosen(only: Iterable[int] | None, plan: Plan) -> set[int]:
     return chosen
 
 
-def _replay_folder(out: str | Path | None) -> str:
+def _replay_folder(out: str | Path | None, replays: bool | str | Path) -> str:
+    if not isinstance(replays, bool):
+        return str(Path(replays).resolve())
     if out is None:
         raise UsageError("replays are written into a folder, got none; pass one as out, or --out DIR")
     return str(Path(out).resolve() / "replays")
