@@ -9,6 +9,7 @@ import gymnasium
 from stretto.adapters.aec import AecAgents
 from stretto.adapters.base import NativeWorld
 from stretto.adapters.gymnasium import OneAgent
+from stretto.adapters.old_gym import modern
 from stretto.adapters.pettingzoo import ParallelAgents
 from stretto.adapters.turns import TurnAgents
 from stretto.adapters.wrapped import WrappedAgents
@@ -24,6 +25,7 @@ def as_agents(env: Any, turns: str = SIMULTANEOUS) -> AgentWorld:
         return TurnAgents(env, sequential=turns == SEQUENTIAL)
     if hasattr(env, "agent_iter"):
         return AecAgents(env)
+    env = modern(env)
     if turns == SEQUENTIAL:
         inside = type(getattr(env, "unwrapped", env)).__name__
         raise UsageError(f"only a TurnWorld has sequential turns, got {inside}; play it in simultaneous ones")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -171,7 +172,10 @@ def is_bundle(text: str) -> bool:
     if "://" in text:
         return True
     path = Path(text).expanduser()
-    return "=" not in text and (path.suffix == ".zip" or any((path / name).is_file() for name in _OF_BUNDLES))
+    if path.suffix == ".zip" and zipfile.is_zipfile(path):  # other libraries keep models in zip files, too
+        with zipfile.ZipFile(path) as archive:
+            return not set(_OF_BUNDLES).isdisjoint(archive.namelist())
+    return "=" not in text and any((path / name).is_file() for name in _OF_BUNDLES)
 
 
 def _absolute(text: str) -> str:
