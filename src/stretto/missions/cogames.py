@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stretto.errors import UsageError
-from stretto.missions.makers import Reference
 
 if TYPE_CHECKING:
     from stretto.adapters.cogames.missions import Found, FoundPolicy
@@ -37,7 +37,9 @@ def find(pattern: str, variants: Sequence[str], cogs: int | None) -> list[Found]
 
 
 def summaries() -> dict[str, str]:
-    """Return what cogames says of each of its missions, by name."""
+    """Return what cogames says of each of its missions, by name; nothing if it is not installed."""
+    if not is_installed():
+        return {}
     found: dict[str, str] = _ask("summaries")
     return found
 
@@ -51,9 +53,9 @@ def find_policy(text: str, device: str | None) -> FoundPolicy | None:
     return found
 
 
-def policy_names() -> dict[str, str]:
-    """Return the classes of cogames' policies by their short names."""
-    found: dict[str, str] = _ask("policy_names")
+def policy_names() -> list[str]:
+    """Return the short names of cogames' policies."""
+    found: list[str] = _ask("policy_names")
     return found
 
 
@@ -77,6 +79,6 @@ def _ask(function: str, *arguments: Any) -> Any:
 
 def _call(function: str, arguments: Sequence[Any], _: Any = None) -> Any:
     try:
-        return Reference(MODULE, function).find()(*arguments)
+        return getattr(importlib.import_module(MODULE), function)(*arguments)
     except UsageError as error:
         return error

@@ -213,14 +213,14 @@ def _known(asked: Source) -> list[Mission]:
                 return found
             known = known_missions()  # which imports other people's packages
             if asked.name not in known:
-                raise _unknown_name(asked.name, known, error) from None
+                raise _unknown_name(asked.name, [*known, *cogames.summaries()], error) from None
     elif pattern:
         known = known_missions()
     chosen = fnmatch.filter(known, asked.name) if pattern else [asked.name]
     if not chosen and (found := _of_cogames(asked)):
         return found
     if not chosen:
-        raise _unknown("mission", asked.name, known)
+        raise _unknown("mission", asked.name, [*known, *cogames.summaries()])
     return [_of_game(known[one], asked) for one in chosen if not (pattern and known[one].error)]
 
 

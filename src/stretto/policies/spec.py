@@ -153,7 +153,11 @@ def parse_policy(text: str, *, allow_import: bool = True, program: str = "") -> 
     elif (file := _network_file(settings.name, allow_import)) is not None:
         target, data = file
     else:
-        target = _target(settings.name, allow_import)
+        try:
+            target = _target(settings.name, allow_import)
+        except UsageError as error:
+            offered = near(settings.name, cogames.policy_names()) if program == cogames.PROGRAM else ""
+            raise UsageError(f"{error}{offered and f'{offered} (of cogames)'}") from None
     spec = PolicySpec(
         values.get("name", label),
         target,

@@ -31,7 +31,8 @@ def test_replays_are_in_the_format_of_mettagrid(tmp_path, capfd):
     replays = [json.loads(zlib.decompress(path.read_bytes())) for path in sorted(folder.glob("*.json.z"))]
     assert [one["version"] for one in replays] == [4, 4]
     assert [one["max_steps"] for one in replays] == [20, 20]
-    assert [one["infos"]["episode_rewards"] for one in replays] == rewards
+    # mettagrid's replays add up rewards in double precision, its episodes in single.
+    assert [one["infos"]["episode_rewards"] for one in replays] == [pytest.approx(one, abs=1e-6) for one in rewards]
 
 
 def test_names_patterns_and_files_are_found():
@@ -60,6 +61,13 @@ def test_what_is_misspelled_is_refused_with_what_is_near():
         find_missions("machina_1", variants=["no_such"])
     with pytest.raises(UsageError, match="map_seed"):
         find_missions("machina_1", env_kwargs={"size": 3})
+
+
+def test_missions_are_listed(capsys):
+    assert main(["missions"]) == 0
+    told = capsys.readouterr().out
+    assert "machina_1" in told
+    assert "foundry_1" in told
 
 
 def test_a_mission_in_which_agents_talk_is_refused():

@@ -189,10 +189,10 @@ def _read(parse: Callable[..., Any], text: str, device: str | None) -> Any:
         raise UsageError(f"{text!r} is no bundle that cogames can read: {error}") from error
 
 
-def policy_names() -> dict[str, str]:
-    """Return the classes of all policies that have a short name in cogames."""
+def policy_names() -> list[str]:
+    """Return the short names of all policies that have one."""
     from mettagrid.policy.loader import discover_and_register_policies
     from mettagrid.policy.policy_registry import get_policy_registry
 
     discover_and_register_policies()
-    return dict(get_policy_registry())
+    return sorted(get_policy_registry())
