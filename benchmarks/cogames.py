@@ -150,7 +150,11 @@ def commands(policy: str, raw: str, episodes: int, steps: int) -> dict[str, list
     ours = raw if policy == "raw" else policy
     seeds = ",".join(str(SEED + number) for number in range(episodes))
     return {
-        "cogames eval": [str(BIN / "cogames"), "eval", *common, "-p", theirs, "-e", str(episodes), "--seed", str(SEED)],
+        # A late action would be another one, on a busy machine.
+        "cogames eval": [
+            str(BIN / "cogames"), "eval", *common, "-p", theirs, "-e", str(episodes), "--seed", str(SEED),
+            "--action-timeout-ms", "60000",
+        ],
         **{
             f"stretto eval, jobs {jobs}": [
                 str(BIN / "stretto"), "eval", *common, "-p", ours, "--episode-seeds", seeds, "--jobs", str(jobs), "--quiet"
