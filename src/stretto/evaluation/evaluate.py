@@ -117,8 +117,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         resume: go on with what was begun in that folder, or, with more `episodes`, with what is finished there. It is
             refused if code, weights or versions have changed since.
         accept_changes: go on all the same; the report then says what has changed, and after how many episodes.
-        replays: let worlds that have `save_replay(path)` write their episodes into the folder's `replays`, or into another
-            folder that is named here.
+        replays: let worlds that have `save_replay(path)` write episodes into the folder's `replays`, or into this folder.
         trace: a file for the spans of all processes, to be opened in Perfetto; `True`: trace.json in the folder of `out`.
         command: the command line that asked for this, for the report to show.
         on_begin: is called when all is well and nothing is played yet.
@@ -134,18 +133,25 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     if device is not None:
         check_device(device)
     path = trace_path(trace, out)
-    found = [
-        mission.lasting(steps)
-        for mission in find_missions(missions, env_kwargs=env_kwargs, variants=variants, cogs=cogs, map_seed=map_seed)
-    ]
+    named = find_missions(missions, env_kwargs=env_kwargs, variants=variants, cogs=cogs, map_seed=map_seed)
     several = [
         replace(spec, device=device or spec.device, deterministic=deterministic or spec.deterministic)
-        for spec in find_policies(policies, program_of(found))
+        for spec in find_policies(policies, program_of(named))
     ]
     entries = entries_of(several, mix=mix)
     seeds = None if episode_seeds is None else tuple(episode_seeds)
     episodes = episodes if seeds is None else len(seeds)
-    plan = Plan(tuple(found), entries, episodes, seed, steps, turns, native_threads, seeds, tasks)
+    plan = Plan(
+        tuple(mission.lasting(steps) for mission in named),
+        entries,
+        episodes,
+        seed,
+        steps,
+        turns,
+        native_threads,
+        seeds,
+        tasks,
+    )
     references = None if normalize is None else references_of(normalize, [entry.label for entry in entries])
     cores = budget or default_budget()
     free = _jobs_within(cores, jobs, native_threads)
