@@ -15,7 +15,7 @@ from stretto.budget import CpuBudget, default_budget
 from stretto.core import SIMULTANEOUS, turns_of
 from stretto.errors import FewerWorkers, RunsHere, TurnsInOrder, UsageError, user_stacklevel
 from stretto.evaluation.journal import Journal
-from stretto.evaluation.plan import HANG_SECONDS, Facts, Plan, PlaySettings, Task, entries_of
+from stretto.evaluation.plan import HANG_SECONDS, Facts, Plan, PlaySettings, Task, entries_of, limits_of
 from stretto.evaluation.playing.episode_worker import EpisodeWorkerFactory
 from stretto.evaluation.playing.scheduler import Scheduler
 from stretto.evaluation.progress import Progress
@@ -29,7 +29,6 @@ from stretto.missions.resolve import find_missions
 from stretto.missions.tasks import Tasks, describe_tasks
 from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, find_policies
 from stretto.policies.torch_settings import check_device, torch_as_before
-from stretto.rollout import TimeLimits
 from stretto.run_folder import IDENTITY, TIMING, identity_of, invoked_now
 from stretto.run_trace import trace_path, traced
 from stretto.workers.backends import PROCESS, SERIAL
@@ -128,7 +127,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         EvaluationInterrupted: at Ctrl-C, with the report of what is finished.
     """
     _check_where(strategy, jobs)
-    limits = _limits(action_timeout_ms, overage_ms, hang_seconds)
+    limits = limits_of(action_timeout_ms, overage_ms, hang_seconds)
     settings = PlaySettings(strategy, limits, replays=_replay_folder(out, replays) if replays else None)
     if device is not None:
         check_device(device)
@@ -229,17 +228,6 @@ def _jobs_within(budget: CpuBudget, jobs: int | None, native_threads: int) -> in
     )
     warnings.warn(FewerWorkers(reason), stacklevel=user_stacklevel())
     return most
-
-
-def _limits(action_timeout_ms: float | None, overage_ms: float, hang_seconds: float | None) -> TimeLimits:
-    """Return the limits of time under which a plan is played; what nobody could keep is refused."""
-    if not overage_ms >= 0:
-        raise UsageError(f"overage_ms must be at least 0, got {overage_ms:g}; leave it out for none")
-    for name, value in (("action_timeout_ms", action_timeout_ms), ("hang_seconds", hang_seconds)):
-        if value is not None and not value > 0:
-            raise UsageError(f"{name} must be more than 0, got {value:g}; leave it out for the default")
-    action_seconds = None if action_timeout_ms is None else action_timeout_ms / 1000
-    return TimeLimits(action_seconds, overage_ms / 1000, hang_seconds)
 
 
 class EvaluationInterrupted(KeyboardInterrupt):
