@@ -26,11 +26,10 @@ from stretto.missions import cogames
 from stretto.missions.makers import FactoryMaker, Maker, Reference, SpecMaker, Wrap, WrappedMaker
 from stretto.missions.mission import Mission, Source
 from stretto.missions.mission_files import KEYS, read_entries
+from stretto.missions.pools import POOL, pool_maker
 from stretto.missions.registry import KnownMission, known_missions, our_missions, package_of
 from stretto.registry import near, near_or_all
 from stretto.settings import has_settings, literal, parse_settings, settings_text
-
-POOL = "envpool"
 
 FORMS = (
     "a mission's name, a Gymnasium id, gym:ID, pz:MODULE, envpool:ID, file.py:NAME, module:NAME, file.yaml, an EnvSpec, "
@@ -311,18 +310,9 @@ def _of_pettingzoo(asked: Source, name: str) -> Mission:
 
 
 def _of_pool(asked: Source, task: str) -> Mission:
-    """Return a world of EnvPool; in a vector environment many of them are one pool."""
-    if find_module(POOL) is None:
-        raise UsageError(f"a world of EnvPool needs the package envpool, which is not installed, got {asked.name!r}")
-    kwargs = {**_with_variants(asked), "task": task}
-    name = f"{POOL}:{task}"
-    make = Reference("stretto.adapters.envpool", "make")
-    return Mission(_changed(name, asked), FactoryMaker(make, kwargs), f"EnvPool's {task}", details=kwargs, source=asked)
-
-
-def is_pool(source: Any) -> bool:
-    """Whether a text stands for a world that comes in pools."""
-    return isinstance(source, str) and source.startswith(f"{POOL}:")
+    kwargs = _with_variants(asked)
+    make = pool_maker(task, kwargs)
+    return Mission(_changed(f"{POOL}:{task}", asked), make, f"EnvPool's {task}", details=make.kwargs, source=asked)
 
 
 # --- settings, in texts and in files --------------------------------------------------------------------------
