@@ -94,7 +94,6 @@ def _maker(source: Any, asked: Source, wrappers: Sequence[Wrap], turns: str) -> 
     (mission,) = found
     limit = mission.max_steps
     inner = () if limit is None else (partial(limit_steps, as_agents=partial(as_agents, turns=turns), max_steps=limit),)
-    # Wrappers are Gymnasium's, and take no world of old gym.
     return WrappedMaker(mission.make, (modern, *inner, *wrappers)) if inner or wrappers else mission.make
 
 
@@ -299,19 +298,17 @@ def _unknown(what: str, name: str, names: Iterable[str]) -> UsageError:
 
 
 def _of_pettingzoo(asked: Source, name: str) -> Mission:
-    """Return the world of a module: `mpe2.simple_spread_v3`, or `classic.chess_v6`; none is imported here."""
+    """Return the world of a module: `mpe2.simple_spread_v3`, or `classic.chess_v6`, a game with an `env` alone."""
     module = next((one for one in (name, f"pettingzoo.{name}") if find_module(one) is not None), None)
     if module is None:
         remedy = _file_instead(name, "parallel_env") or "; pip install pettingzoo, or its package"
         raise UsageError(f"no module {name!r} or 'pettingzoo.{name}' is installed{remedy}")
-    # A game whose agents can only move one after the other has an `env` alone.
     found = _of_reference(asked, Reference(module, "parallel_env", otherwise="env"), f"PettingZoo's {name}")
     return replace(found, name=_changed(f"pz:{module.removeprefix('pettingzoo.')}", asked))
 
 
 def _of_pool(asked: Source, task: str) -> Mission:
-    kwargs = _with_variants(asked)
-    make = pool_maker(task, kwargs)
+    make = pool_maker(task, _with_variants(asked))
     return Mission(_changed(f"{POOL}:{task}", asked), make, f"EnvPool's {task}", details=make.kwargs, source=asked)
 
 
