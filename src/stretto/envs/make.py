@@ -43,7 +43,7 @@ from stretto.envs.vector import VectorEnv
 from stretto.errors import InvalidLayout, UsageError
 from stretto.identity.watched_globals import GlobalsWatch
 from stretto.missions.makers import FactoryMaker, Maker, SpecMaker, VectorMaker, with_render_mode
-from stretto.missions.resolve import is_pool
+from stretto.missions.pools import is_pool
 from stretto.missions.resolve import makers as makers_of
 from stretto.missions.tasks import Tasks, check_tasks, first_resets
 from stretto.spaces import SpaceLayout
