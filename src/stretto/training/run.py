@@ -128,7 +128,7 @@ class Run:
         self._stack = ExitStack()
         with ExitStack() as stack:
             stack.enter_context(NativeThreads(config.native_threads).capped())
-            envs = make_vec(make, config.num_envs, copy=False, budget=budget, turns=choices.turns, **options)
+            envs = make_vec(make, config.num_envs, copy=False, budget=budget, **options)
             stack.callback(envs.close)
             worlds = BlockWorlds(envs)
             devices = _checked_devices(config)
