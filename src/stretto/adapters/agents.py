@@ -8,6 +8,7 @@ import gymnasium
 
 from stretto.adapters.aec import AecAgents
 from stretto.adapters.gymnasium import OneAgent
+from stretto.adapters.old_gym import modern
 from stretto.adapters.pettingzoo import ParallelAgents
 from stretto.adapters.turns import TurnAgents
 from stretto.adapters.wrapped import WrappedAgents
@@ -26,6 +27,7 @@ def as_agents(env: Any, turns: str = SIMULTANEOUS) -> AgentWorld:
         return TurnAgents(env, sequential=turns_of(turns) == SEQUENTIAL)
     if hasattr(env, "agent_iter"):
         return AecAgents(env)
+    env = modern(env)
     if turns not in (SIMULTANEOUS, AUTO):
         inside = type(getattr(env, "unwrapped", env)).__name__
         raise UsageError(f"only a TurnWorld has {turns} turns, got {inside}; play it in simultaneous ones")

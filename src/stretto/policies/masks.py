@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,9 +54,13 @@ class MaskedChoices:
             first += size
         return found
 
-    def action(self, picked: list[int]) -> Action:
+    def action(self, picked: Sequence[int]) -> Action:
         """Return the action that picks these numbers."""
-        space = self.space
-        if isinstance(space, spaces.Discrete):
-            return space.dtype.type(int(space.start) + picked[0])
-        return (space.start + np.array(picked).reshape(space.shape)).astype(space.dtype)
+        return counted_action(self.space, picked)
+
+
+def counted_action(space: Any, picked: Sequence[int]) -> Action:
+    """Return the action of a Discrete or MultiDiscrete space that picks these numbers, counted from 0."""
+    if isinstance(space, spaces.Discrete):
+        return space.dtype.type(int(space.start) + picked[0])
+    return (space.start + np.array(picked).reshape(space.shape)).astype(space.dtype)
