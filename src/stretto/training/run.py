@@ -170,7 +170,16 @@ class Run:
             )
             stack.callback(self.learners.close)
             act_rows = None if config.act_rows == "auto" else config.act_rows
-            self.loop = Loop(worlds, self.learners, trials, rows, config.steps, act_rows=act_rows, resumable=resumable)
+            self.loop = Loop(
+                worlds,
+                self.learners,
+                trials,
+                rows,
+                config.steps,
+                act_rows=act_rows,
+                resumable=resumable,
+                turns=choices.turns,
+            )
             stack.callback(self.loop.close)
             self._stack = stack.pop_all()
 
