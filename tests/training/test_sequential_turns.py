@@ -15,11 +15,15 @@ from tests.evaluation.test_lost_processes import workers
 
 pytest.importorskip("torch")
 
-SMALL: dict[str, Any] = {"network": {"widths": [16], "memory": "gru"}, "ppo": {"rows": 8, "batch": 32, "epochs": 1}}
+NETWORK = {"widths": [16], "memory": "gru"}
+SMALL: dict[str, Any] = {
+    "ppo": {"rows": 8, "batch": 32, "epochs": 1, "sequence": 4, "network": NETWORK},
+    "dqn": {"rows": 8, "batch": 16, "updates": 1, "learning_starts": 16},
+}
 
 
 def trained(turns: str, learner: str = "ppo", **options: Any) -> stretto.TrainingReport:
-    config = {**SMALL, "dqn": {"rows": 8, "batch": 16, "updates": 1, "learning_starts": 16}, "turns": turns}
+    config = {**SMALL, "turns": turns}
     given: dict[str, Any] = {"cogs": 4, "steps": 128, "num_envs": 4, "max_steps": 50, "backend": "serial", "seed": 2}
     return stretto.train("foundry_1", learner, config=config, **{**given, **options})
 
@@ -38,7 +42,9 @@ def test_weights_are_those_of_sequential_turns(learner: str) -> None:
     assert weights(trained("simultaneous", learner)) != weights(expected)
 
 
-@pytest.mark.parametrize("options", [{"backend": "process", "workers": 2}, {"backend": "thread", "workers": 2}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"backend": "process", "workers": 2}, {"backend": "thread", "workers": 2}], ids=str
+)
 def test_on_every_backend_weights_are_those_of_sequential_turns(options: dict[str, Any]) -> None:
     assert weights(trained("speculative", **options)) == weights(trained("sequential"))
 

@@ -143,6 +143,9 @@ class Tentative(Generic[T]):
     def __contains__(self, agent: AgentId) -> bool:
         return agent in self._chosen
 
+    def __len__(self) -> int:
+        return len(self._chosen)
+
     def stands(self, agent: AgentId, sees: Observation) -> bool:
         """Whether an agent has chosen, on what it sees now."""
         kept = self._chosen.get(agent)

@@ -179,8 +179,9 @@ class BlockStage:
         self._beginning[back] = self._unwritten[back] = False
         whole_rows = self._completed(acted)
         if len(whole_rows) < len(acted):
-            written = np.setdiff1d(written, np.setdiff1d(acted, whole_rows))
-            acted = whole_rows
+            under_way = np.zeros(self.count, np.bool_)
+            under_way[acted], under_way[whole_rows] = True, False
+            written, acted = written[~under_way[written]], whole_rows
         for k, record in enumerate(recorder.kinds):
             record.give(recorder.rows[acted], acted, worlds.rows[k])
         recorder.advance(written)
@@ -243,7 +244,7 @@ class BlockStage:
             map_space(lambda _, part: np.array(part), kind.observation_space, rows.observations)
             for kind, rows in zip(self._worlds.kinds, self._worlds.rows, strict=True)
         ]
-        return Segment(kinds, tuple(following), self._trials.copy())
+        return Segment(kinds, tuple(following), self._trials.copy(), self._worlds.by_turn)
 
     def state(self) -> dict[str, Any]:
         """Return where all slots are, between two segments."""

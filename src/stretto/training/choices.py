@@ -16,7 +16,7 @@ from stretto.training.settings import Config
 class Choices:
     """How a run is computed. `turns` and `loop` apart, none of it changes a result; `workers`: `None` is as many as are free.
 
-    `turns` are `auto` until `settled_turns` has looked at the world; whichever way sequential ones are played changes nothing.
+    `turns` are `auto` until `settled_turns` has looked at the world. In which way sequential ones are played changes nothing.
     """
 
     turns: str

@@ -54,7 +54,7 @@ class Loop:
     each environment.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  all that a run is made of
         self,
         worlds: BlockWorlds,
         learners: LearnerSet,
