@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 
 import stretto
 from stretto.collection.collector import Trials
@@ -128,6 +129,33 @@ def test_who_could_act_and_cannot_when_it_is_its_turn_has_done_nothing(policy, t
     options = {"wait": "lockstep", "num_envs": 2, "backend": "serial", "max_steps": None, "episodes_per_task": 2}
     expected = rollouts_of(partial(Timetable, table), policy, "sequential", **options)
     same_rollouts(rollouts_of(partial(Timetable, table), policy, "speculative", **options), expected)
+
+
+class TwoKinds(Timetable):
+    """Agent c observes more than the others."""
+
+    def observation_space(self, agent):
+        return spaces.Box(0, 1e6, (4,), np.float32) if agent == "c" else super().observation_space(agent)
+
+    def observe(self, agent):
+        seen = super().observe(agent)
+        return np.append(seen, np.float32(self.turn)) if agent == "c" else seen
+
+
+@every_policy
+def test_agents_of_several_kinds_take_turns(policy):
+    options = {"wait": "lockstep", "num_envs": 3, "backend": "serial", "max_steps": None, "count": 5}
+    table = "abc ac bc abc _ ab-b ac abc-ac"
+    expected = rollouts_of(partial(TwoKinds, table), policy, "sequential", **options)
+    assert [len(kind.agents) for kind in expected[0].kinds] == [2, 1]
+    same_rollouts(rollouts_of(partial(TwoKinds, table), policy, "speculative", **options), expected)
+
+
+@pytest.mark.parametrize("turns", ["simultaneous", "sequential", "speculative", "auto"])
+def test_a_game_for_one_is_played_in_any_way(turns):
+    found = rollouts_of("foundry_1", Alone, turns, cogs=1, count=2, max_steps=10)
+    assert [len(rollout) for rollout in found] == [10, 10]
+    same_rollouts(found, rollouts_of("foundry_1", Alone, "simultaneous", cogs=1, count=2, max_steps=10))
 
 
 class Fails(Recurrent):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stretto import trace
+from stretto.adapters.gymnasium import ONLY_AGENT
 from stretto.collection.experience import Rollout
 from stretto.collection.plain_stage import PlainStage
 from stretto.collection.stage import BlockStage
@@ -60,7 +61,7 @@ class TrialPlayer:
     def stage(self, position: memoryview[int] | None = None) -> PlainStage | BlockStage:
         """Return a stage with one slot, in this process; whoever watches it sees at `position` that it moves."""
         runner = InPlace(self.plans, self.world, batched=True)
-        if len(self.world.agents) == 1 and not runner.batches(0):
+        if self.world.agents == (ONLY_AGENT,) and not runner.batches(0):
             return PlainStage(self.make, runner, self.global_rng, self.checks, position)
         envs = make_vec(self.make, 1, backend="serial", global_rng=self.global_rng, checks=self.checks, copy=False)
         turns = Turns.of(self.turns, self.plans)
