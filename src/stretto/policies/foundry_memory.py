@@ -107,7 +107,7 @@ class Memory:
         self.deposits = [0 for _ in KINDS]
         self.ever_deposits = [0 for _ in KINDS]
         self.chargers = self.forges = 0
-        self._maps = self._seen, self._open, self._known, self._seen_on
+        self._maps: tuple[NDArray[Any], ...] = self._seen, self._open, self._known, self._seen_on
         self._before: tuple[Any, list[NDArray[Any]]] | None = None  # what was known of the cells that were seen last
 
     def snapshot(self) -> dict[str, Any]:
