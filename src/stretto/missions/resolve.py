@@ -22,15 +22,17 @@ from stretto.errors import UsageError
 from stretto.identity.names import canonical_name
 from stretto.identity.source import find_module
 from stretto.importing import check_parameters
+from stretto.missions import cogames
 from stretto.missions.makers import FactoryMaker, Maker, Reference, SpecMaker, Wrap, WrappedMaker
 from stretto.missions.mission import Mission, Source
 from stretto.missions.mission_files import KEYS, read_entries
+from stretto.missions.pools import POOL, pool_maker
 from stretto.missions.registry import KnownMission, known_missions, our_missions, package_of
 from stretto.registry import near, near_or_all
 from stretto.settings import has_settings, literal, parse_settings, settings_text
 
 FORMS = (
-    "a mission's name, a Gymnasium id, gym:ID, pz:MODULE, file.py:NAME, module:NAME, file.yaml, an EnvSpec, "
+    "a mission's name, a Gymnasium id, gym:ID, pz:MODULE, envpool:ID, file.py:NAME, module:NAME, file.yaml, an EnvSpec, "
     "a class or a function that makes a world, or a list of these"
 )
 """What can stand for worlds."""
@@ -92,7 +94,6 @@ def _maker(source: Any, asked: Source, wrappers: Sequence[Wrap], turns: str) -> 
     (mission,) = found
     limit = mission.max_steps
     inner = () if limit is None else (partial(limit_steps, as_agents=partial(as_agents, turns=turns), max_steps=limit),)
-    # Wrappers are Gymnasium's, and take no world of old gym.
     return WrappedMaker(mission.make, (modern, *inner, *wrappers)) if inner or wrappers else mission.make
 
 
@@ -131,6 +132,10 @@ def _named(asked: Source) -> list[Mission]:
         return [_of_spec(spec_of(rest), asked)]
     if kind == "pz" and rest:
         return [_of_pettingzoo(asked, rest)]
+    if kind == POOL and rest:
+        return [_of_pool(asked, rest)]
+    if kind == cogames.PROGRAM and rest:
+        return _of_cogames(replace(asked, name=rest))
     if kind.endswith((".yaml", ".yml")):
         return _from_yaml(asked, Path(kind), rest)
     if kind.endswith(".py"):
@@ -206,15 +211,55 @@ def _known(asked: Source) -> list[Mission]:
         try:
             return [_of_spec(spec_of(asked.name), asked)]
         except UsageError as error:
+            if found := _of_cogames(asked):
+                return found
             known = known_missions()  # which imports other people's packages
             if asked.name not in known:
-                raise _unknown_name(asked.name, known, error) from None
+                raise _unknown_name(asked.name, [*known, *cogames.summaries()], error) from None
     elif pattern:
         known = known_missions()
     chosen = fnmatch.filter(known, asked.name) if pattern else [asked.name]
+    if not chosen and (found := _of_cogames(asked)):
+        return found
     if not chosen:
-        raise _unknown("mission", asked.name, known)
+        raise _unknown("mission", asked.name, [*known, *cogames.summaries()])
     return [_of_game(known[one], asked) for one in chosen if not (pattern and known[one].error)]
+
+
+def _of_cogames(asked: Source) -> list[Mission]:
+    """Return the missions that cogames has of this name, or like this pattern, if it is installed."""
+    if not cogames.is_installed():
+        return []
+    given = {name: value for name, value in asked.kwargs.items() if name != "cogs"}
+    strange = given.keys() - {"map_seed", "max_steps"}
+    found = cogames.find(asked.name, asked.variants, asked.kwargs.get("cogs"))
+    if found and strange:
+        raise UsageError(
+            f"arguments must be parameters of what they are for, got {', '.join(sorted(strange))} for {asked.name}, "
+            f"which takes cogs, map_seed, max_steps"
+        )
+    reference = Reference(cogames.MODULE, "make")
+    missions = []
+    for one in found:
+        kwargs = {
+            "mission": one.mission,
+            **({"variants": list(asked.variants)} if asked.variants else {}),
+            **asked.kwargs,
+        }
+        source = replace(asked, name=f"{cogames.PROGRAM}:{one.mission}")
+        missions.append(
+            Mission(
+                _changed(one.name, asked),
+                FactoryMaker(reference, kwargs),
+                one.summary,
+                has_default_action=True,
+                default_action=0,
+                details=kwargs,
+                source=source,
+                program=cogames.PROGRAM,
+            )
+        )
+    return missions
 
 
 def _unknown_name(name: str, known: Iterable[str], error: UsageError) -> UsageError:
@@ -253,14 +298,18 @@ def _unknown(what: str, name: str, names: Iterable[str]) -> UsageError:
 
 
 def _of_pettingzoo(asked: Source, name: str) -> Mission:
-    """Return the world of a module: `mpe2.simple_spread_v3`, or `classic.chess_v6`; none is imported here."""
+    """Return the world of a module: `mpe2.simple_spread_v3`, or `classic.chess_v6`, a game with an `env` alone."""
     module = next((one for one in (name, f"pettingzoo.{name}") if find_module(one) is not None), None)
     if module is None:
         remedy = _file_instead(name, "parallel_env") or "; pip install pettingzoo, or its package"
         raise UsageError(f"no module {name!r} or 'pettingzoo.{name}' is installed{remedy}")
-    # A game whose agents can only move one after the other has an `env` alone.
     found = _of_reference(asked, Reference(module, "parallel_env", otherwise="env"), f"PettingZoo's {name}")
     return replace(found, name=_changed(f"pz:{module.removeprefix('pettingzoo.')}", asked))
+
+
+def _of_pool(asked: Source, task: str) -> Mission:
+    make = pool_maker(task, _with_variants(asked))
+    return Mission(_changed(f"{POOL}:{task}", asked), make, f"EnvPool's {task}", details=make.kwargs, source=asked)
 
 
 # --- settings, in texts and in files --------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import sub
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ import numpy as np
 from stretto.collection.collector import Collector, Trials, why_not_resumable
 from stretto.collection.experience import Segment
 from stretto.collection.pieces import piece_of
+from stretto.collection.turn_stage import Turns
 from stretto.collection.worlds import BlockWorlds
-from stretto.core import AgentId
+from stretto.core import SEQUENTIAL, AgentId
+from stretto.policies.ahead import NOT_COUNTED, Counted
 from stretto.policies.block_runner import BlockRunner
 from stretto.run_trace import traced_call, traced_runner, traced_worlds
 from stretto.training.learners.base import Metrics
@@ -43,7 +46,8 @@ class Interval:
 
     `steps` are the environment steps since the run began. `returns` has, for each agent, the sums of rewards of the
     episodes that ended; `metrics` are those of its learner. `failures` says who learns no more from now on, and why.
-    `seconds` says what the time of the collecting side was spent on, by phase.
+    `seconds` says what the time of the collecting side was spent on, by phase. `asking` counts how agents were asked in
+    sequential turns.
     """
 
     number: int
@@ -53,6 +57,7 @@ class Interval:
     failures: list[LearnerFailure] = field(default_factory=list, compare=False)
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
     overlap: Overlap | None = None
+    asking: Counted = field(default=NOT_COUNTED, compare=False)
 
 
 @dataclass(frozen=True)
@@ -87,6 +92,7 @@ class Loop:
         *,
         act_rows: int | None = None,
         resumable: bool = False,
+        turns: str = SEQUENTIAL,
     ) -> None:
         self._learners, self._pace = learners, pace
         numbers = {agent: number for number, agents in enumerate(learners.agents) for agent in agents}
@@ -103,7 +109,8 @@ class Loop:
         runner = self._phases.of_runner(self._runner)
         if pace.free:
             runner = before_each(runner, "act_block", self._order.poll)
-        self._collector = Collector(traced_worlds(self._phases.of_worlds(worlds)), traced_runner(runner), followed)
+        seen = traced_worlds(self._phases.of_worlds(worlds))
+        self._collector = Collector(seen, traced_runner(runner), followed, Turns(turns))
         self.why_not_resumable = why_not_resumable(worlds, runner)
         resumable = resumable and self.why_not_resumable is None
         self._segments = self._collector.segments(pace.rows, trials, resumable=resumable)
@@ -115,8 +122,9 @@ class Loop:
             self._finish()
         while not self.over:
             self._phases.take()  # whoever looked at the last interval took some time
-            lag = self.intervals - self._runner.version
+            lag, before = self.intervals - self._runner.version, self._segments.counted
             segment = next(self._segments)
+            asking = Counted(*map(sub, self._segments.counted, before))
             returns = self._count(segment)
             for buffer in self._learners.buffers:
                 buffer.extend(piece_of(segment, buffer.block))
@@ -126,7 +134,7 @@ class Loop:
                 metrics.update(one.metrics)
             failures, seconds = [failure for one in learned for failure in one.failures], self._phases.take()
             overlap = self._overlap(lag, learned, sum(seconds.values())) if self._learners.ahead else None
-            yield Interval(self.intervals, self.steps, returns, metrics, failures, seconds, overlap)
+            yield Interval(self.intervals, self.steps, returns, metrics, failures, seconds, overlap, asking)
 
     def _overlap(self, lag: int, learned: Sequence[Learning], seconds: float) -> Overlap:
         replayed = self._pace.replays * self._runner.version / self.intervals

@@ -151,7 +151,7 @@ class Run:
         self._stack = ExitStack()
         with ExitStack() as stack:
             stack.enter_context(NativeThreads(config.native_threads).capped())
-            envs = make_vec(make, config.num_envs, copy=False, budget=budget, turns=choices.turns, **options)
+            envs = make_vec(make, config.num_envs, copy=False, budget=budget, **options)
             stack.callback(envs.close)
             worlds = BlockWorlds(envs)
             where: Any = {"devices": _checked_devices(config), "stale": choices.loop == "free"}
@@ -181,7 +181,8 @@ class Run:
             stack.callback(self.learners.close)
             act_rows = None if config.act_rows == "auto" else config.act_rows
             pace = Pace(rows, config.steps, choices.loop == "free", _replays(settings, worlds.count))
-            self.loop = Loop(worlds, self.learners, trials, pace, act_rows=act_rows, resumable=resumable)
+            how: dict[str, Any] = {"act_rows": act_rows, "resumable": resumable}
+            self.loop = Loop(worlds, self.learners, trials, pace, turns=choices.turns, **how)
             stack.callback(self.loop.close)
             self._stack = stack.pop_all()
 
