@@ -107,7 +107,8 @@ class Seat:
                 case Spans(spans):
                     if trace.active is not None:
                         trace.active.spans.extend(spans)
-                        trace.active.names.setdefault(spans[0][3], f"worker {self.index}")
+                        where = f" on node {worker.node}" if worker.node else ""
+                        trace.active.names.setdefault(spans[0][3], f"worker {self.index}{where}")
                 case _:
                     raise AssertionError(f"no such frame: {frame!r}")
 
@@ -147,7 +148,10 @@ class Seat:
         request = self.requests[0]
         if request.until is not None:
             return request.until
-        return math.inf if request.limit_seconds is None else self.since + request.limit_seconds
+        if request.limit_seconds is None:
+            return math.inf
+        late = 0.0 if self.worker is None else self.worker.delay_seconds
+        return self.since + request.limit_seconds + late
 
     def hangs(self, now: float) -> bool:
         """Look for a sign of life; return whether its first request has taken too long."""

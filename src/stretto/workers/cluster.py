@@ -1,0 +1,392 @@
+"""Cluster: a Ray cluster that programs run on: its nodes, its budget, and the actors that carry workers there."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Self
+
+from stretto import hash_seed
+from stretto.budget import CpuBudget
+from stretto.errors import ClosedError, NodeLeftOut, ResourceError, UsageError, user_stacklevel
+from stretto.workers.base import Factory
+from stretto.workers.process import pickled_start
+from stretto.workers.relay import Host, Relay, boot_of_this_machine
+from stretto.workers.surroundings import PULSE_SECONDS
+
+INSTALL = "pip install 'stretto[ray]'"
+
+_SHARED_BYTES, _MOST_SHARED = 100_000, 16
+"""What is longer goes to each node once, through the object store; and how many such are remembered."""
+
+_PULSES_A_SECOND = 100
+"""How many signs of life the caller hears at most from all workers together: each takes about half a millisecond."""
+
+_CONNECT_SECONDS, _CLOCK_TRIES = 10.0, 5
+
+
+@dataclass(eq=False, slots=True)
+class Lent:
+    """An actor that carries the process of a worker, the `life`-th of all; `node` is where it is, once that is known."""
+
+    cluster: Cluster
+    actor: Any
+    cores: float
+    life: int = 0
+    host: Any = None
+
+    @property
+    def node(self) -> str | None:
+        """The name of its node, if it has got one."""
+        return self.cluster.name_of(self.host.result().node_id) if self._is_placed else None
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its node is this machine, so that a process there has a number that means something here."""
+        return self._is_placed and bool(self.host.result().boot) and self.host.result().boot == boot_of_this_machine()
+
+    @property
+    def _is_placed(self) -> bool:
+        return self.host.done() and self.host.exception() is None
+
+    def clock_offset(self) -> int:
+        """Return by how many nanoseconds the clock of its node is ahead of ours."""
+        host: Host = self.host.result()
+        if self.is_here:
+            return 0
+        if host.boot not in self.cluster.clocks:
+            self.cluster.clocks[host.boot] = self._measure_clock()
+        return self.cluster.clocks[host.boot]
+
+    def _measure_clock(self) -> int:
+        """Ask for its time now and again; the answer that came back soonest is the best."""
+        found = []
+        for _ in range(_CLOCK_TRIES):
+            asked = time.monotonic_ns()
+            theirs = self.cluster.answer(self.actor.clock.remote(), _CONNECT_SECONDS)
+            back = time.monotonic_ns()
+            found.append((back - asked, theirs - (asked + back) // 2))
+        return int(min(found)[1])
+
+
+class Cluster:
+    """A connection to a Ray cluster: see `stretto.cluster`. Use as a context manager."""
+
+    def __init__(
+        self,
+        address: str = "auto",
+        *,
+        num_cpus: float = 1,
+        num_gpus: float = 0,
+        resources: Mapping[str, float] | None = None,
+        runtime_env: Mapping[str, Any] | None = None,
+        cpus: int | None = None,
+    ) -> None:
+        self._ray = ray = ray_or_remedy()
+        if not num_cpus > 0 or num_gpus < 0:
+            raise UsageError(f"num_cpus must be more than 0, and num_gpus 0 or more, got {num_cpus} and {num_gpus}")
+        self.num_cpus, self.num_gpus, self.resources = num_cpus, num_gpus, dict(resources or {})
+        self._runtime_env = dict(runtime_env or {})
+        self._owned = not ray.is_initialized()
+        self._closed = False
+        self._environment: dict[str, str | None] = {}
+        if self._owned:  # else somebody has connected this program, and will disconnect it
+            self._environment = _connect(ray, address, cpus)
+        self._relay = ray.remote(Relay)
+        self._lives = itertools.count(1)
+        self._parked: list[Lent] = []
+        self._lent: list[Lent] = []
+        self._shared: dict[int, tuple[bytes, Any]] = {}
+        self._starts: dict[int, tuple[Factory, bytes]] = {}
+        self._names: dict[str, str] = {}
+        self.left_out: dict[str, str] = {}
+        self.clocks: dict[str, int] = {}
+        try:
+            self.budget = CpuBudget(self._places())
+        except BaseException:
+            self.close()
+            raise
+        _open.append(self)
+
+    # ---- nodes ----
+
+    def nodes(self) -> dict[str, Mapping[str, float]]:
+        """Return the nodes that live now by name, and what each has."""
+        return {self.name_of(str(node["NodeID"])): node["Resources"] for node in self._living()}
+
+    def _living(self) -> list[Any]:
+        return [one for one in self._ray.nodes() if one["Alive"] and one["NodeID"] not in self.left_out]
+
+    def name_of(self, node_id: str) -> str:
+        """Return what a node is called: its address, with the beginning of its id where several have that address."""
+        if node_id not in self._names:
+            addresses = {str(one["NodeID"]): str(one["NodeManagerAddress"]) for one in self._ray.nodes()}
+            address = addresses.get(node_id, "unknown")
+            alone = list(addresses.values()).count(address) == 1
+            self._names[node_id] = address if alone else f"{address}/{node_id[:6]}"
+        return self._names[node_id]
+
+    def _room(self, resources: Mapping[str, float]) -> int:
+        """Return how many workers a node can have."""
+        wanted = {"CPU": self.num_cpus, "GPU": self.num_gpus, **self.resources}
+        return min(int(resources.get(name, 0.0) / amount) for name, amount in wanted.items() if amount)
+
+    def _places(self) -> int:
+        rooms = {name: self._room(resources) for name, resources in self.nodes().items()}
+        if not any(rooms.values()):
+            wanted = {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus, **self.resources}
+            asked = ", ".join(f"{name}={amount:g}" for name, amount in wanted.items() if amount)
+            there = "; ".join(f"{name}: {_told(resources)}" for name, resources in self.nodes().items())
+            raise ResourceError(f"a worker needs {asked}, and no node has that ({there}); ask for less, or add a node")
+        return sum(rooms.values())
+
+    def why_not_placed(self) -> str:
+        """Say why an actor may have no node."""
+        free = _told(self._ray.available_resources())
+        return f"no node of the cluster has room for it; {free} are free now on {len(self.nodes())} nodes"
+
+    def leave_out(self, node_id: str, why: str) -> None:
+        """Use a node no more, and warn of that; workers that are there are left to whoever asked."""
+        name = self.name_of(node_id)
+        self.left_out[node_id] = why
+        for lent in [one for one in self._parked if one.host.result().node_id == node_id]:
+            self.drop(lent)
+        warnings.warn(NodeLeftOut(f"node {name} is left out: {why}"), stacklevel=user_stacklevel())
+
+    # ---- actors ----
+
+    def lend(self, native_threads: int = 1) -> Lent:
+        """Return an actor for the process of a worker: one that is free, or a new one, which waits for room on a node."""
+        self._check_open()
+        cores = max(self.num_cpus, native_threads)
+        lent = next((one for one in self._parked if one.cores == cores), None)
+        if lent is None:
+            options: dict[str, Any] = {"num_cpus": cores, "scheduling_strategy": "SPREAD"}
+            if self.num_gpus:
+                options["num_gpus"] = self.num_gpus
+            if self.resources:
+                options["resources"] = self.resources
+            if self._runtime_env:
+                options["runtime_env"] = self._runtime_env
+            if self.left_out:
+                options["label_selector"] = {"ray.io/node-id": f"!in({','.join(self.left_out)})"}
+            actor = self._relay.options(**options).remote(hash_seed.workers_hash_seed())
+            lent = Lent(self, actor, cores)
+            lent.host = actor.host.remote().future()
+        else:
+            self._parked.remove(lent)
+        lent.life = next(self._lives)
+        self._lent.append(lent)
+        return lent
+
+    def take_back(self, lent: Lent) -> None:
+        """Keep an actor whose process has ended for the next worker."""
+        if self._closed or lent not in self._lent:
+            return
+        if lent.host.result().node_id in self.left_out:
+            self.drop(lent)
+            return
+        self._lent.remove(lent)
+        self._parked.append(lent)
+
+    def drop(self, lent: Lent) -> None:
+        """End an actor, and with it the process that it carries."""
+        for some in (self._lent, self._parked):
+            if lent in some:
+                some.remove(lent)
+        with suppress(Exception):  # it may be gone, with its node or with the whole cluster
+            self._ray.kill(lent.actor)
+
+    @property
+    def pulse_seconds(self) -> float:
+        """How often a worker that is long at one thing tells what it is at: less often where there are many."""
+        return max(PULSE_SECONDS, len(self._lent) / _PULSES_A_SECOND)
+
+    # ---- what is sent ----
+
+    def answer(self, call: Any, seconds: float) -> Any:
+        """Return what a call of an actor gives within so many seconds."""
+        return self._ray.get(call, timeout=seconds)
+
+    def pickled_start(self, factory: Factory) -> bytes:
+        """Return the first message of all workers with this factory."""
+        known = self._starts.get(id(factory))
+        if known is None:
+            known = factory, pickled_start(factory)
+            if len(known[1]) > _SHARED_BYTES:
+                self._starts[id(factory)] = known
+                _forget_oldest(self._starts)
+        return known[1]
+
+    def shared(self, data: bytes) -> Any:
+        """Return a reference to what is sent to many, if it is long: it goes to each node once. `None`: send it as it is."""
+        if len(data) <= _SHARED_BYTES:
+            return None
+        if id(data) not in self._shared:
+            self._shared[id(data)] = data, self._ray.put(data)
+            _forget_oldest(self._shared)
+        return self._shared[id(data)][1]
+
+    # ---- ending ----
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the cluster was closed; open it again with stretto.cluster(...)")
+
+    def close(self) -> None:
+        """End all actors, and Ray itself if this has started or joined it; may be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        if self in _open:
+            _open.remove(self)
+        if not self._ray.is_initialized():
+            return
+        for lent in [*self._lent, *self._parked]:
+            self.drop(lent)
+        self._shared.clear()
+        if self._owned:
+            self._ray.shutdown()
+            _restore(self._environment)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def cluster(
+    address: str = "auto",
+    *,
+    num_cpus: float = 1,
+    num_gpus: float = 0,
+    resources: Mapping[str, float] | None = None,
+    runtime_env: Mapping[str, Any] | None = None,
+    cpus: int | None = None,
+) -> Cluster:
+    """Connect to a Ray cluster, for `backend="ray"`, and for evaluations, collections and training.
+
+    Use as a context manager, or `close()` it. It holds actors on the nodes, and with them their cores, until then.
+
+    Args:
+        address: of a cluster, such as "10.0.0.1:6379". "auto": the one that runs on this machine, or that `RAY_ADDRESS`
+            names. "local": a new one on this machine, which nobody else can reach, and which ends with this.
+        num_cpus: how many cores each worker needs of its node, as Ray counts them.
+        num_gpus: how many of its GPUs.
+        resources: what else it needs, by the names that the nodes were started with.
+        runtime_env: what Ray is to bring to the nodes, such as `{"working_dir": "."}` or `{"pip": ["mypackage"]}`.
+        cpus: how many cores a "local" cluster has; by default all.
+
+    Raises:
+        UsageError: if Ray is not installed, or if there is no such cluster.
+        ResourceError: if no node has what a worker needs.
+    """
+    wanted: dict[str, Any] = {"num_cpus": num_cpus, "num_gpus": num_gpus, "resources": resources}
+    return Cluster(address, **wanted, runtime_env=runtime_env, cpus=cpus)
+
+
+_open: list[Cluster] = []
+"""The clusters of this process; the one that was opened last is used."""
+
+
+def current_cluster() -> Cluster:
+    """Return the cluster that was opened last.
+
+    Raises:
+        UsageError: if there is none.
+    """
+    if not _open:
+        raise UsageError(
+            "backend='ray' needs a cluster, and none is open; use it within `with stretto.cluster('local'):`, or 'auto', or "
+            "an address"
+        )
+    return _open[-1]
+
+
+def ray_or_remedy() -> Any:
+    """Import Ray, or say how to install it."""
+    # Ray sets this to what hides GPUs from tasks that have none; it warns otherwise.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise UsageError(f"a cluster needs Ray, which is not installed ({error}); run: {INSTALL}") from None
+    return ray
+
+
+def _connect(ray: Any, address: str, cpus: int | None) -> dict[str, str | None]:
+    """Connect to a cluster; return environment variables that have to be restored when it is closed."""
+    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    if address == "local":
+        with loopback_alone() as before:
+            ray.init(
+                address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=_store_bytes(), **quiet
+            )
+        return before
+    if cpus is not None:
+        raise UsageError(f"cpus says how many a cluster of its own has, got {cpus} for {address!r}; use 'local'")
+    try:
+        ray.init(address=address, **quiet)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        first = str(error).strip().splitlines()[0]
+        raise UsageError(
+            f"a cluster must be reachable, got {address!r} ({first}); start one with `ray start --head`, or use 'local'"
+        ) from None
+    return {}
+
+
+@contextmanager
+def loopback_alone() -> Iterator[dict[str, str | None]]:
+    """Let a Ray that is started in the body listen to this machine alone, behind a token that is written nowhere."""
+    from ray._private import ray_constants
+    from ray._private.authentication_test_utils import reset_auth_token_state
+
+    given = {
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # one that has a single machine has loopback addresses
+        "RAY_AUTH_TOKEN": secrets.token_hex(32),  # read again by whoever connects, as long as it runs
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    before = {name: os.environ.get(name) for name in (*given, "RAY_AUTH_MODE")}  # Ray sets the last one itself
+    several = ray_constants.ENABLE_RAY_CLUSTER
+    os.environ.update(given)
+    reset_auth_token_state()
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield before
+    except BaseException:
+        _restore(before)
+        raise
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = several
+
+
+def _restore(environment: Mapping[str, str | None]) -> None:
+    for name, value in environment.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _store_bytes() -> int:
+    """Return how large the object store of a Ray of our own is: what crosses is small beside the memory of a machine."""
+    import psutil
+
+    return max(80 << 20, min(2 << 30, int(psutil.virtual_memory().available) // 8))
+
+
+def _told(resources: Mapping[str, float]) -> str:
+    shown = {name: amount for name, amount in resources.items() if not name.startswith(("node:", "memory", "object_"))}
+    return ", ".join(f"{name} {amount:g}" for name, amount in sorted(shown.items())) or "nothing"
+
+
+def _forget_oldest(kept: dict[int, Any]) -> None:
+    while len(kept) > _MOST_SHARED:
+        del kept[next(iter(kept))]
