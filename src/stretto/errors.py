@@ -34,9 +34,12 @@ StrettoWarning (UserWarning)
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import traceback
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -276,3 +279,23 @@ def user_stacklevel() -> int:
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "stretto":
         level, frame = level + 1, frame.f_back
     return level
+
+
+_SHORTAGES = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS}  # descriptors
+    | {errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EFBIG, errno.EDQUOT}  # processes and memory
+)
+
+
+@contextmanager
+def resources(what: str) -> Iterator[None]:
+    """Turn a lack of descriptors, processes or memory in the body into a `ResourceError`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _SHORTAGES:
+            raise
+        raise ResourceError(
+            f"{what} would take more descriptors, processes or memory than the system allows ({os.strerror(error.errno)}); "
+            f"use fewer workers or environments, or raise the limit (see `ulimit -a`)"
+        ) from None

@@ -9,9 +9,12 @@ import pytest
 
 import stretto
 from stretto.budget import default_budget
-from stretto.workers.cluster import Cluster, loopback_alone
+from stretto.workers.cluster import Cluster
+from stretto.workers.ray_start import loopback_alone
 
 ray = pytest.importorskip("ray")
+
+pytestmark = pytest.mark.timeout(600)
 
 STORE_BYTES = 80 << 20
 

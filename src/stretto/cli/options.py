@@ -166,6 +166,14 @@ Jobs = Annotated[
         help="How many processes compute: by default one a core; 0 is none but this one.",
     ),
 ]
+Cluster = Annotated[
+    str | None,
+    Option(
+        "--cluster",
+        metavar="auto|local|ADDRESS",
+        help="Compute on the nodes of a Ray cluster; local starts one on this machine and ends it.",
+    ),
+]
 Strategy = Annotated[str, Option("--strategy", metavar="NAME", help=f"Where agents choose: {', '.join(STRATEGIES)}.")]
 AllowImport = Annotated[bool, Option("--allow-import", help="Let mission files name code of their own.")]
 ParallelPolicy = Annotated[

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import secrets
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -17,16 +15,18 @@ from stretto.budget import CpuBudget
 from stretto.errors import ClosedError, NodeLeftOut, ResourceError, UsageError, user_stacklevel
 from stretto.workers.base import Factory
 from stretto.workers.process import pickled_start
+from stretto.workers.ray_start import connect, ray_or_remedy, restore
 from stretto.workers.relay import Host, Relay, boot_of_this_machine
 from stretto.workers.surroundings import PULSE_SECONDS
-
-INSTALL = "pip install 'stretto[ray]'"
 
 _SHARED_BYTES, _MOST_SHARED = 100_000, 16
 """What is longer goes to each node once, through the object store; and how many such are remembered."""
 
 _PULSES_A_SECOND = 100
 """How many signs of life the caller hears at most from all workers together: each takes about half a millisecond."""
+
+_NODE = "ray.io/node-id"
+"""The label that Ray gives each node."""
 
 _CONNECT_SECONDS, _CLOCK_TRIES = 10.0, 5
 
@@ -40,11 +40,22 @@ class Lent:
     cores: float
     life: int = 0
     host: Any = None
+    gone: Any = None  # is over when the actor is
+
+    @property
+    def node_id(self) -> str | None:
+        """Ray's name of its node, if it has got one."""
+        return self.host.result().node_id if self._is_placed else None
 
     @property
     def node(self) -> str | None:
         """The name of its node, if it has got one."""
         return self.cluster.name_of(self.host.result().node_id) if self._is_placed else None
+
+    @property
+    def installation(self) -> Mapping[str, str]:
+        """The versions of what numbers come from on its node; nothing as long as it has none."""
+        return dict(self.host.result().installation) if self._is_placed else {}
 
     @property
     def is_here(self) -> bool:
@@ -97,7 +108,7 @@ class Cluster:
         self._closed = False
         self._environment: dict[str, str | None] = {}
         if self._owned:  # else somebody has connected this program, and will disconnect it
-            self._environment = _connect(ray, address, cpus)
+            self._environment = connect(ray, address, cpus)
         self._relay = ray.remote(Relay)
         self._lives = itertools.count(1)
         self._parked: list[Lent] = []
@@ -106,6 +117,7 @@ class Cluster:
         self._starts: dict[int, tuple[Factory, bytes]] = {}
         self._names: dict[str, str] = {}
         self.left_out: dict[str, str] = {}
+        self.alike: set[str] | None = None  # the nodes that were seen to give the same numbers, once they were compared
         self.clocks: dict[str, int] = {}
         try:
             self.budget = CpuBudget(self._places())
@@ -138,26 +150,33 @@ class Cluster:
         return min(int(resources.get(name, 0.0) / amount) for name, amount in wanted.items() if amount)
 
     def _places(self) -> int:
-        rooms = {name: self._room(resources) for name, resources in self.nodes().items()}
-        if not any(rooms.values()):
-            wanted = {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus, **self.resources}
-            asked = ", ".join(f"{name}={amount:g}" for name, amount in wanted.items() if amount)
-            there = "; ".join(f"{name}: {_told(resources)}" for name, resources in self.nodes().items())
-            raise ResourceError(f"a worker needs {asked}, and no node has that ({there}); ask for less, or add a node")
-        return sum(rooms.values())
+        if rooms := self.rooms():
+            return sum(rooms.values())
+        wanted = {"num_cpus": self.num_cpus, "num_gpus": self.num_gpus, **self.resources}
+        asked = ", ".join(f"{name}={amount:g}" for name, amount in wanted.items() if amount)
+        there = "; ".join(f"{name}: {_told(resources)}" for name, resources in self.nodes().items())
+        raise ResourceError(f"a worker needs {asked}, and no node has that ({there}); ask for less, or add a node")
 
     def why_not_placed(self) -> str:
         """Say why an actor may have no node."""
         free = _told(self._ray.available_resources())
         return f"no node of the cluster has room for it; {free} are free now on {len(self.nodes())} nodes"
 
+    def rooms(self) -> dict[str, int]:
+        """Return how many workers each node can have, by Ray's name of it; those that can have none are left out."""
+        rooms = {str(node["NodeID"]): self._room(node["Resources"]) for node in self._living()}
+        return {node: room for node, room in rooms.items() if room}
+
     def leave_out(self, node_id: str, why: str) -> None:
         """Use a node no more, and warn of that; workers that are there are left to whoever asked."""
-        name = self.name_of(node_id)
         self.left_out[node_id] = why
-        for lent in [one for one in self._parked if one.host.result().node_id == node_id]:
+        for lent in [one for one in self._parked if one.node_id == node_id]:
             self.drop(lent)
-        warnings.warn(NodeLeftOut(f"node {name} is left out: {why}"), stacklevel=user_stacklevel())
+        warnings.warn(NodeLeftOut(f"node {self.name_of(node_id)} is left out: {why}"), stacklevel=user_stacklevel())
+
+    def waits_for_room(self, lent: Lent) -> bool:
+        """Whether an actor has no node yet, and others have: their work goes on meanwhile."""
+        return lent.node_id is None and any(one.node_id is not None for one in self._lent)
 
     # ---- actors ----
 
@@ -165,35 +184,48 @@ class Cluster:
         """Return an actor for the process of a worker: one that is free, or a new one, which waits for room on a node."""
         self._check_open()
         cores = max(self.num_cpus, native_threads)
+        self._parked = [one for one in self._parked if not one.gone.done()]
         lent = next((one for one in self._parked if one.cores == cores), None)
         if lent is None:
-            options: dict[str, Any] = {"num_cpus": cores, "scheduling_strategy": "SPREAD"}
-            if self.num_gpus:
-                options["num_gpus"] = self.num_gpus
-            if self.resources:
-                options["resources"] = self.resources
-            if self._runtime_env:
-                options["runtime_env"] = self._runtime_env
-            if self.left_out:
-                options["label_selector"] = {"ray.io/node-id": f"!in({','.join(self.left_out)})"}
-            actor = self._relay.options(**options).remote(hash_seed.workers_hash_seed())
-            lent = Lent(self, actor, cores)
-            lent.host = actor.host.remote().future()
+            lent = self._new_actor(cores)
         else:
             self._parked.remove(lent)
         lent.life = next(self._lives)
         self._lent.append(lent)
         return lent
 
+    def _new_actor(self, cores: float) -> Lent:
+        options: dict[str, Any] = {"num_cpus": cores, "scheduling_strategy": "SPREAD"}
+        if self.num_gpus:
+            options["num_gpus"] = self.num_gpus
+        if self.resources:
+            options["resources"] = self.resources
+        if self._runtime_env:
+            options["runtime_env"] = self._runtime_env
+        if self.alike is not None:
+            options["label_selector"] = {_NODE: f"in({','.join(sorted(self.alike))})"}
+        elif self.left_out:
+            options["label_selector"] = {_NODE: f"!in({','.join(sorted(self.left_out))})"}
+        actor = self._relay.options(**options).remote(hash_seed.workers_hash_seed())
+        lent = Lent(self, actor, cores)
+        lent.host, lent.gone = actor.host.remote().future(), actor.stay.remote().future()
+        return lent
+
     def take_back(self, lent: Lent) -> None:
         """Keep an actor whose process has ended for the next worker."""
         if self._closed or lent not in self._lent:
             return
-        if lent.host.result().node_id in self.left_out:
+        if lent.node_id in self.left_out:
             self.drop(lent)
             return
         self._lent.remove(lent)
         self._parked.append(lent)
+
+    def lose(self, lent: Lent) -> None:
+        """Take note that an actor is lost; its node may be, and with it all that is parked there."""
+        self.drop(lent)
+        for one in [one for one in self._parked if one.node_id == lent.node_id]:
+            self.drop(one)
 
     def drop(self, lent: Lent) -> None:
         """End an actor, and with it the process that it carries."""
@@ -253,7 +285,7 @@ class Cluster:
         self._shared.clear()
         if self._owned:
             self._ray.shutdown()
-            _restore(self._environment)
+            restore(self._environment)
 
     def __enter__(self) -> Self:
         return self
@@ -292,6 +324,16 @@ def cluster(
     return Cluster(address, **wanted, runtime_env=runtime_env, cpus=cpus)
 
 
+@contextmanager
+def opened(address: Cluster | str | None) -> Iterator[Cluster | None]:
+    """Give the cluster that somebody asks for: none, one that is open, or the one at an address, which is closed then."""
+    if isinstance(address, str):
+        with Cluster(address) as found:
+            yield found
+    else:
+        yield address
+
+
 _open: list[Cluster] = []
 """The clusters of this process; the one that was opened last is used."""
 
@@ -308,78 +350,6 @@ def current_cluster() -> Cluster:
             "an address"
         )
     return _open[-1]
-
-
-def ray_or_remedy() -> Any:
-    """Import Ray, or say how to install it."""
-    # Ray sets this to what hides GPUs from tasks that have none; it warns otherwise.
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        import ray
-    except ImportError as error:
-        raise UsageError(f"a cluster needs Ray, which is not installed ({error}); run: {INSTALL}") from None
-    return ray
-
-
-def _connect(ray: Any, address: str, cpus: int | None) -> dict[str, str | None]:
-    """Connect to a cluster; return environment variables that have to be restored when it is closed."""
-    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
-    if address == "local":
-        with loopback_alone() as before:
-            ray.init(
-                address="local", num_cpus=cpus, include_dashboard=False, object_store_memory=_store_bytes(), **quiet
-            )
-        return before
-    if cpus is not None:
-        raise UsageError(f"cpus says how many a cluster of its own has, got {cpus} for {address!r}; use 'local'")
-    try:
-        ray.init(address=address, **quiet)
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise UsageError(
-            f"a cluster must be reachable, got {address!r} ({first}); start one with `ray start --head`, or use 'local'"
-        ) from None
-    return {}
-
-
-@contextmanager
-def loopback_alone() -> Iterator[dict[str, str | None]]:
-    """Let a Ray that is started in the body listen to this machine alone, behind a token that is written nowhere."""
-    from ray._private import ray_constants
-    from ray._private.authentication_test_utils import reset_auth_token_state
-
-    given = {
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # one that has a single machine has loopback addresses
-        "RAY_AUTH_TOKEN": secrets.token_hex(32),  # read again by whoever connects, as long as it runs
-        "RAY_USAGE_STATS_ENABLED": "0",
-    }
-    before = {name: os.environ.get(name) for name in (*given, "RAY_AUTH_MODE")}  # Ray sets the last one itself
-    several = ray_constants.ENABLE_RAY_CLUSTER
-    os.environ.update(given)
-    reset_auth_token_state()
-    ray_constants.ENABLE_RAY_CLUSTER = False
-    try:
-        yield before
-    except BaseException:
-        _restore(before)
-        raise
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = several
-
-
-def _restore(environment: Mapping[str, str | None]) -> None:
-    for name, value in environment.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-
-
-def _store_bytes() -> int:
-    """Return how large the object store of a Ray of our own is: what crosses is small beside the memory of a machine."""
-    import psutil
-
-    return max(80 << 20, min(2 << 30, int(psutil.virtual_memory().available) // 8))
 
 
 def _told(resources: Mapping[str, float]) -> str:

@@ -8,8 +8,8 @@ import os
 import time
 from typing import Any, Protocol
 
-from stretto.errors import UsageError
-from stretto.workers.arena import Arena, anonymous_file, reserve, resources
+from stretto.errors import UsageError, resources
+from stretto.workers.arena import Arena, anonymous_file, reserve
 from stretto.workers.base import Factory, Start, Worker
 from stretto.workers.control import MAIL, MESSAGE, Bell, control_bytes
 from stretto.workers.mail import CallerMail, Frames, dump

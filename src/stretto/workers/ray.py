@@ -6,13 +6,13 @@ import collections
 import contextlib
 import select
 import threading
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-from stretto.workers.arena import Arena
 from stretto.workers.base import Factory, Failure, Output, Spans
-from stretto.workers.cluster import Cluster, Lent, current_cluster
+from stretto.workers.cluster import Cluster, Lent
 from stretto.workers.control import NO_BELL, Bell, private_words
 from stretto.workers.mail import Frames, framed
 from stretto.workers.message import MessageWorker
@@ -26,31 +26,33 @@ class RayWorker(MessageWorker):
 
     _mail: RayMail
 
-    def __init__(
-        self,
-        index: int,
-        capacity: int,
-        arena: Arena,
-        caller_bell: Bell,
-        factory: Factory,
-        *,
-        spin_seconds: float = 0.0,
-        native_threads: int = 1,
-    ) -> None:
-        cluster = current_cluster()
+    def __init__(self, cluster: Cluster, index: int, capacity: int, factory: Factory, native_threads: int = 1) -> None:
         self._frames = []
         start = cluster.pickled_start(factory)
         self._lent = lent = cluster.lend(native_threads)
+        self._cluster, self.delay_seconds = cluster, cluster.pulse_seconds
         mail = RayMail(cluster, lent)
         self._take_up(index, private_words(capacity), NO_BELL, RayProcess(cluster, lent, mail), mail)
         here = Surroundings.of_this_process(index, 0.0, native_threads)
-        self.delay_seconds = cluster.pulse_seconds
         cores = max(1, int(cluster.num_cpus))
         self._begin(replace(here, pulse_seconds=cluster.pulse_seconds, cores=cores, elsewhere=True), start)
 
     @property
     def node(self) -> str | None:
         return self._lent.node
+
+    @property
+    def node_id(self) -> str | None:
+        """Ray's name of that node."""
+        return self._lent.node_id
+
+    @property
+    def installation(self) -> Mapping[str, str]:
+        """The versions of what numbers come from there."""
+        return self._lent.installation
+
+    def waits(self) -> bool:
+        return self._cluster.waits_for_room(self._lent)
 
     def collect(self) -> list[Any]:
         return [self._placed(frame) for frame in super().collect()]
@@ -200,7 +202,7 @@ class RayProcess:
             else:
                 self._cluster.take_back(self._lent)
                 return f"{words} ({where})" if "\n" not in words else words.replace("\n", f" ({where})\n", 1)
-        self._cluster.drop(self._lent)
+        self._cluster.lose(self._lent)
         return f"it was lost {where}: {self._mail.lost or self._cluster.why_not_placed()}"
 
     def let_go(self) -> None:

@@ -43,6 +43,10 @@ class Relay:
 
         return Host(ray.get_runtime_context().get_node_id(), boot_of_this_machine(), installation())
 
+    async def stay(self) -> None:
+        """Never return: whoever has called this hears of the end of the actor."""
+        await asyncio.Event().wait()
+
     async def clock(self) -> int:
         """Return this machine's time, in nanoseconds since whenever."""
         return time.monotonic_ns()

@@ -40,6 +40,7 @@ class Played:
     digests: list[dict[AgentId, tuple[int, int, float]]] = field(default_factory=list)
     failure: EpisodeFailure | None = None
     drawn: frozenset[str] = frozenset()
+    node: str | None = None  # of a cluster
 
 
 class _Tally:

@@ -14,6 +14,7 @@ from stretto.evaluation.playing.episode_worker import (
     LOADING_SECONDS,
     MARGIN_SECONDS,
     EpisodeWorkerFactory,
+    FirstSteps,
     Look,
     LookAtPicture,
     PlayTask,
@@ -25,7 +26,9 @@ from stretto.evaluation.playing.task_queue import TaskQueue
 from stretto.evaluation.playing.tracebacks import without_addresses
 from stretto.evaluation.progress import RunningTask
 from stretto.evaluation.records import LARGEST, EpisodeFailure, EpisodeRecord, split_statistics
+from stretto.workers.agreement import leave_out_who_differs
 from stretto.workers.base import Backend
+from stretto.workers.cluster import Cluster
 from stretto.workers.requests import Request
 from stretto.workers.supervisor import Supervisor
 
@@ -49,8 +52,9 @@ class Scheduler:
     ) -> None:
         self._plan, self._settings, self._on_episode = plan, settings, on_episode
         self._supervisor = Supervisor(backend, native_threads=plan.native_threads)
+        factory = EpisodeWorkerFactory(plan, settings)  # one for all: it travels once to each node of a cluster
         for _ in range(workers):
-            self._supervisor.add_seat(EpisodeWorkerFactory(plan, settings))
+            self._supervisor.add_seat(factory)
         self._queue = TaskQueue(self._supervisor, Ready(), LOADING_SECONDS)
         self.records: dict[tuple[int, int, int], EpisodeRecord] = {}
         self.digests: dict[tuple[int, int, int], list[dict[str, tuple[int, int, float]]]] = {}
@@ -66,6 +70,11 @@ class Scheduler:
 
     def __exit__(self, *_: object) -> None:
         self._supervisor.close()
+
+    def compare_nodes(self, cluster: Cluster) -> str:
+        """Let each node play the first steps; use those that give the same numbers as most, and return their digest."""
+        limit = self._settings.limits.silence_seconds(1)
+        return leave_out_who_differs(self._supervisor, cluster, FirstSteps(), "playing the first steps", limit)
 
     def look(self, *, strict: bool = True) -> dict[tuple[int, int], Facts]:
         """Find out what the plan has to know of its missions and policies.
@@ -192,7 +201,8 @@ class Scheduler:
     def _take(self, task: Task, answer: Request) -> list[Task]:
         """Take an answer in; return what has to be played (again)."""
         if answer.error is None:
-            return self._take_played(task, answer.value)
+            worker = answer.seat.worker
+            return self._take_played(task, answer.value, None if worker is None else worker.node)
         if len(task.episodes) > 1:  # one of them is at fault: each for itself, in batches of the same shape
             return [Task(task.mission, task.entry, (episode,)) for episode in task.episodes]
         error = answer.error
@@ -206,7 +216,9 @@ class Scheduler:
         failure = EpisodeFailure(type(error).__name__, message, step=step, traceback=text)
         return self._lost(task, Played(failure=failure))
 
-    def _take_played(self, task: Task, results: Sequence[Played]) -> list[Task]:
+    def _take_played(self, task: Task, results: Sequence[Played], node: str | None) -> list[Task]:
+        for played in results:
+            played.node = node
         if len(task.episodes) == 1 and _is_lost(results[0]):
             return self._lost(task, results[0])
         again = []
@@ -263,6 +275,7 @@ class Scheduler:
                 "attempts": self._attempts.get(task, 1),
                 "strategy": played.strategy,
                 **({} if played.replay is None else {"replay": played.replay}),
+                **({} if played.node is None else {"node": played.node}),
             },
         )
         self.records[task.mission, task.entry, episode] = record

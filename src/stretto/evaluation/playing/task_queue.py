@@ -69,7 +69,7 @@ class TaskQueue:
                 if request.lost:
                     self._new.add(index)
                 if starting.pop(index, None) is request:
-                    self._started(request)
+                    self._started(request, alone=not given)
                 else:
                     again = list(take(given.pop(index)[1], request))
                     waiting.extend(again)
@@ -79,11 +79,11 @@ class TaskQueue:
     def _ask(self, seat: Seat, message: object, doing: str, limit_seconds: float | None) -> Request:
         return self._supervisor.ask(seat, sender(message), doing, limit_seconds)
 
-    def _started(self, request: Request) -> None:
+    def _started(self, request: Request, *, alone: bool) -> None:
         if request.error is None:
             self._new.discard(request.seat.index)
             self._died = 0
             return
         self._died += 1
-        if not request.lost or self._died == _MOST_STARTS:
+        if not request.lost or (alone and self._died >= _MOST_STARTS):  # else the others go on
             raise request.error
