@@ -25,6 +25,7 @@ def leave_out_who_differs(
     Raises:
         ResourceError: if no node can be used.
     """
+    cluster.alike = None  # with another plan they may differ
     asked = _ask_each_node(supervisor, cluster, message, doing, limit_seconds)
     digests = {node: _digest(request) for node, (_, request) in asked.items()}
     rooms = cluster.rooms()

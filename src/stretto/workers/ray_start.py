@@ -55,6 +55,7 @@ def loopback_alone() -> Iterator[dict[str, str | None]]:
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # one that has a single machine has loopback addresses
         "RAY_AUTH_TOKEN": secrets.token_hex(32),  # read again by whoever connects, as long as it runs
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",  # work is not to wait for whatever else the machine does, as it does not without Ray
     }
     before = {name: os.environ.get(name) for name in (*given, "RAY_AUTH_MODE")}  # Ray sets the last one itself
     several = ray_constants.ENABLE_RAY_CLUSTER

@@ -84,6 +84,11 @@ class Seat:
     seen: tuple[int, ...] = ()
     since: float = 0.0
 
+    @property
+    def ready(self) -> bool:
+        """Whether its worker has been started and could begin with what it is asked."""
+        return self.worker is not None and not (self.requests and self.requests[0].setup)
+
     def take(self, worker: Worker, now: float) -> None:
         """Make this the worker of the seat; it knows nothing of what others were asked, and has sent nothing yet."""
         self.worker, self.values, self.since, self.seen, self.error = worker, {}, now, worker.progress, None
