@@ -74,7 +74,7 @@ def ensure_generator(env: gymnasium.Env[Any, Any]) -> None:
     """Let a world that was never seeded have its `np_random` now, so that its state can be recorded."""
     base = env.unwrapped
     if getattr(base, "_np_random", None) is None:
-        _ = base.np_random
+        getattr(base, "np_random", None)  # worlds of old gym may have none
 
 
 def generator_state(env: gymnasium.Env[Any, Any]) -> dict[str, Any] | None:
