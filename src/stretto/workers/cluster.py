@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Self
+
+import cloudpickle
 
 from stretto import hash_seed
 from stretto.budget import CpuBudget
 from stretto.errors import ClosedError, NodeLeftOut, ResourceError, UsageError, user_stacklevel
+from stretto.identity.owners import is_users
 from stretto.workers.base import Factory
 from stretto.workers.process import pickled_start
 from stretto.workers.ray_start import connect, ray_or_remedy, restore
@@ -27,6 +33,9 @@ _PULSES_A_SECOND = 100
 
 _NODE = "ray.io/node-id"
 """The label that Ray gives each node."""
+
+_PLACED_SECONDS = 300.0
+"""How long an actor may take to have a node, where the caller has to wait for that."""
 
 _CONNECT_SECONDS, _CLOCK_TRIES = 10.0, 5
 
@@ -116,6 +125,7 @@ class Cluster:
         self._shared: dict[int, tuple[bytes, Any]] = {}
         self._starts: dict[int, tuple[Factory, bytes]] = {}
         self._names: dict[str, str] = {}
+        self._brought: dict[str, bool] = {}  # modules of the user's, and whether they travel by value
         self.left_out: dict[str, str] = {}
         self.alike: set[str] | None = None  # the nodes that were seen to give the same numbers, once they were compared
         self.clocks: dict[str, int] = {}
@@ -256,8 +266,9 @@ class Cluster:
         """Return what a call of an actor gives within so many seconds."""
         return self._ray.get(call, timeout=seconds)
 
-    def pickled_start(self, factory: Factory) -> bytes:
+    def pickled_start(self, factory: Factory, lent: Lent) -> bytes:
         """Return the first message of all workers with this factory."""
+        self._bring_code(lent)
         known = self._starts.get(id(factory))
         if known is None:
             known = factory, pickled_start(factory)
@@ -265,6 +276,18 @@ class Cluster:
                 self._starts[id(factory)] = known
                 _forget_oldest(self._starts)
         return known[1]
+
+    def _bring_code(self, lent: Lent) -> None:
+        """Let what is in modules of the user's travel by value, if a node cannot import these."""
+        if len({str(node["NodeManagerAddress"]) for node in self._living()}) == 1:  # all is on one machine
+            return
+        names = [name for name, module in list(sys.modules.items()) if _is_users(name, module)]
+        if asked := [name for name in names if name not in self._brought]:
+            self._brought.update(dict.fromkeys(asked, False))
+            path = [entry or str(Path.cwd()) for entry in sys.path]
+            for name in self.answer(lent.actor.missing.remote(asked, path), _PLACED_SECONDS):
+                cloudpickle.register_pickle_by_value(sys.modules[name])
+                self._brought[name] = True
 
     def shared(self, data: bytes) -> Any:
         """Return a reference to what is sent to many, if it is long: it goes to each node once. `None`: send it as it is."""
@@ -293,6 +316,10 @@ class Cluster:
         for lent in [*self._lent, *self._parked]:
             self.drop(lent)
         self._shared.clear()
+        for name, by_value in self._brought.items():
+            if by_value:
+                cloudpickle.unregister_pickle_by_value(sys.modules[name])
+        self._brought.clear()
         if self._owned:
             self._ray.shutdown()
             restore(self._environment)
@@ -360,6 +387,11 @@ def current_cluster() -> Cluster:
             "an address"
         )
     return _open[-1]
+
+
+def _is_users(name: str, module: ModuleType | None) -> bool:
+    """Whether a module is the user's own; the main program travels by value in any case."""
+    return name not in ("__main__", "__mp_main__") and is_users(getattr(module, "__file__", None))
 
 
 def _told(resources: Mapping[str, float]) -> str:

@@ -11,12 +11,18 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
+from stretto.errors import Place
 from stretto.workers.base import Factory, Failure, Output, Spans
 from stretto.workers.cluster import Cluster, Lent
 from stretto.workers.control import NO_BELL, Bell, private_words
 from stretto.workers.mail import Frames, framed
 from stretto.workers.message import MessageWorker
 from stretto.workers.surroundings import Surroundings
+
+_WITHOUT_MODULE = (
+    ", on a node that may lack what the caller has: install it there, or pass runtime_env to stretto.cluster"
+)
+"""Follows what was done when something could not be imported."""
 
 _STACK_SECONDS, _END_SECONDS = 5.0, 15.0
 
@@ -28,8 +34,12 @@ class RayWorker(MessageWorker):
 
     def __init__(self, cluster: Cluster, index: int, capacity: int, factory: Factory, native_threads: int = 1) -> None:
         self._frames = []
-        start = cluster.pickled_start(factory)
         self._lent = lent = cluster.lend(native_threads)
+        try:
+            start = cluster.pickled_start(factory, lent)
+        except BaseException:
+            cluster.drop(lent)
+            raise
         self._cluster, self.delay_seconds = cluster, cluster.pulse_seconds
         mail = RayMail(cluster, lent)
         self._take_up(index, private_words(capacity), NO_BELL, RayProcess(cluster, lent, mail), mail)
@@ -57,11 +67,16 @@ class RayWorker(MessageWorker):
     def collect(self) -> list[Any]:
         return [self._placed(frame) for frame in super().collect()]
 
+    def _at(self, place: Place, remedy: str = "") -> Place:
+        return replace(place, doing=place.doing + remedy, node=self.node, worker=self.index)
+
     def _placed(self, frame: Any) -> Any:
         """Add to what is told of a place on which node it is; times become those of this machine."""
         match frame:
+            case Failure(text=text) if "ModuleNotFoundError" in text:
+                return replace(frame, place=self._at(frame.place, _WITHOUT_MODULE))
             case Output() | Failure():
-                return replace(frame, place=replace(frame.place, node=self.node, worker=self.index))
+                return replace(frame, place=self._at(frame.place))
             case Spans(spans):
                 offset = self._lent.clock_offset()
                 return Spans([(name, start - offset, took, pid, thread) for name, start, took, pid, thread in spans])

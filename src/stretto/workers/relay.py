@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
+import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +53,16 @@ class Relay:
     async def clock(self) -> int:
         """Return this machine's time, in nanoseconds since whenever."""
         return time.monotonic_ns()
+
+    async def missing(self, modules: Sequence[str], import_path: Sequence[str]) -> list[str]:
+        """Return those of the caller's modules that cannot be imported here, with its import path and with ours."""
+        before = list(sys.path)
+        sys.path[:] = [*import_path, *before]
+        try:
+            importlib.invalidate_caches()
+            return [name for name in modules if not _is_here(name)]
+        finally:
+            sys.path[:] = before
 
     async def begin(self, life: int) -> int:
         """Start a process, unless that was done already; return its id."""
@@ -114,6 +127,13 @@ class _Life:
         self._writer.transport.abort()
         self.process.let_go()
         return words
+
+
+def _is_here(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):  # the package that it is in is not here; or it has been made by hand
+        return False
 
 
 def boot_of_this_machine() -> str:
