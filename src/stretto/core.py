@@ -40,6 +40,10 @@ class TurnWorld(Protocol):
     `end_turn`. Whether all observe before the first acts is up to whoever runs it (see `AgentWorld`). For one seed,
     everything is a function of the actions. A game may also offer `statistics()`: numbers that describe the episode so
     far, by name, or by name and agent; and `save_replay(path)`, which writes the episode to a file of its own kind.
+
+    Two more make sequential turns faster. `observe_many(agents)` returns what `observe` returns for each of them, as a
+    list. `changed(agent)` says whether an agent that has not acted yet may see something else than when the turn began,
+    just after `begin_turn`; it may say yes in doubt.
     """
 
     possible_agents: Sequence[AgentId]
@@ -115,6 +119,16 @@ def kinds_of(spec: WorldSpec) -> list[AgentKind]:
 SIMULTANEOUS, SEQUENTIAL = TURNS = ("simultaneous", "sequential")
 """The turn modes of a `TurnWorld`: all observe before the first acts, or each after the one before it has acted."""
 
+SPECULATIVE, AUTO = "speculative", "auto"
+WAYS_TO_PLAY_TURNS = (*TURNS, SPECULATIVE, AUTO)
+"""How whoever has policies plays a `TurnWorld`. The last two have the result of sequential turns, and compute it in another
+way: agents choose before it is their turn, and again if they see something else by then; or in whichever way is faster."""
+
+
+def turns_of(way: str) -> str:
+    """Return the turn mode whose result a way to play turns has; `AUTO` plays other worlds as they are."""
+    return SIMULTANEOUS if way == SIMULTANEOUS else SEQUENTIAL
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -123,6 +137,9 @@ class Outcome:
     Observed are all who are left, and for the last time those whose episode ended in this step. Rewards, ends and infos
     are of all who were there when the step began. `acting` are those who can act next, in the order in which they act:
     nobody, if the episode is over. Observations may be looked at only until the next step: ask for those you need.
+
+    In sequential turns, an outcome with which a turn begins says who else could act in it, if nothing changed before it is
+    their turn: `ahead`, in their order. It is `None` in the middle of a turn, and in simultaneous turns.
     """
 
     observations: Mapping[AgentId, Observation]
@@ -131,6 +148,7 @@ class Outcome:
     truncated: dict[AgentId, bool]
     infos: dict[AgentId, dict[str, Any]]
     acting: tuple[AgentId, ...]
+    ahead: tuple[AgentId, ...] | None = None
 
 
 class AgentWorld(Protocol):
@@ -226,6 +244,30 @@ def own_copy(value: Any) -> Any:
         return value
 
 
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two observations are the same to the last bit; values that cannot be compared are not."""
+    if one is other:
+        return True
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind is np.ndarray:
+        alike = one.dtype == other.dtype and one.shape == other.shape
+        return bool(alike and (not one.dtype.hasobject) and one.tobytes() == other.tobytes())
+    if isinstance(one, np.generic):
+        return bool(one.dtype == other.dtype and one.tobytes() == other.tobytes())
+    if kind is float:
+        return bool(one.hex() == other.hex())
+    if kind is dict or kind is OrderedDict:
+        return list(one) == list(other) and all(is_same(part, other[key]) for key, part in one.items())
+    if isinstance(one, (tuple, list)):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return isinstance(one, _COMPARABLE) and one == other
+
+
+_COMPARABLE = (int, str, bytes, type(None))
+
+
 @dataclass(frozen=True, slots=True)
 class NextEpisode:
     """What a slot is to play next: how its next automatic reset is seeded, and with which options.
@@ -244,9 +286,14 @@ class AgentPolicy:
 
     Subclasses define `step`. `reset` is called once, before the first step. The numbers of its generator depend only on
     the evaluation's seed, the episode and the agent.
+
+    In speculative turns an agent may have to choose again. That is possible if its policy is `stateless`: all that a step
+    changes is its `rng`. Or it offers `snapshot()`, which returns all that a step may change, beside the `rng`; and
+    `restore(snapshot)`, which goes back there.
     """
 
     rng: np.random.Generator
+    stateless: bool = False
 
     def reset(self, rng: np.random.Generator) -> None:
         """Begin an episode."""

@@ -11,7 +11,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from stretto.actions import complaint
 from stretto.core import Action, AgentId, AgentWorlds, NextEpisode, Outcome, own_copy
 from stretto.errors import InvalidAction, PolicyError, PolicyFailed, PolicyLost, PolicyOverdue, WorkerDied, WorldHung
-from stretto.policies.questions import AgentEpisode, Question, Runner
+from stretto.policies.ahead import NOT_COUNTED, AheadOfTurn, Counted, Playing
+from stretto.policies.questions import AgentEpisode, Decision, Question, Runner
 from stretto.seeding.streams import SeedTree
 from stretto.spaces import Array
 
@@ -97,8 +98,9 @@ class SlotStep:
     """What a slot did: begin an episode (then there are no `actions`), or a step of it.
 
     `outcome` is what that gave; its observations may be looked at until the generator goes on. `overdue` are agents whose
-    time was used up. When the episode is `over`, `drawn` are the global generators that policies in other processes drew
-    from, although nobody knew that they would; where there is a `fault`, there is no outcome.
+    time was used up. `asking` counts how agents were asked, where some are asked ahead of their turn. When the episode is
+    `over`, `drawn` are the global generators that policies in other processes drew from, although nobody knew that they
+    would; where there is a `fault`, there is no outcome.
     """
 
     slot: int
@@ -112,6 +114,7 @@ class SlotStep:
     policy_seconds: float = 0.0
     world_seconds: float = 0.0
     drawn: frozenset[str] = frozenset()
+    asking: Counted = NOT_COUNTED
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,7 @@ class _Episode:
         self.outcome: Outcome
 
 
-def rollout(
+def rollout(  # noqa: PLR0913  every choice has a name and a default here
     worlds: AgentWorlds,
     runner: Runner,
     plans: Iterable[EpisodePlan],
@@ -172,17 +175,19 @@ def rollout(
     default_action: Any = FORFEIT,
     max_steps: int | None = None,
     loading: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ahead: AheadOfTurn | None = None,
 ) -> Iterator[list[SlotStep]]:
     """Play episodes, one in each slot at a time; yield what the slots did, all that are played in step together.
 
     A free slot takes the next plan, until there is none. Episodes end after `max_steps`, if there is such a limit. An agent
-    whose time is used up takes the `default_action`. `loading` is entered while the agents' policies are made.
+    whose time is used up takes the `default_action`. `loading` is entered while the agents' policies are made. With `ahead`,
+    which asks the same runner, agents of sequential turns are asked before it is their turn.
 
     Raises:
         PolicyError: if a policy failed while it acted for several episodes or agents at once, so that nobody knows for
             which.
     """
-    stage = AgentStage(worlds, runner, limits or TimeLimits(), default_action, max_steps, loading)
+    stage = AgentStage(worlds, runner, limits or TimeLimits(), default_action, max_steps, loading, ahead)
     queue = iter(plans)
     try:
         yield from play(stage, lambda _: next(queue, None))
@@ -201,9 +206,10 @@ class AgentStage:
         default_action: Any,
         max_steps: int | None,
         loading: Callable[[], AbstractContextManager[None]],
+        ahead: AheadOfTurn | None = None,
     ) -> None:
         self._worlds, self._runner, self._limits, self._default_action = worlds, runner, limits, default_action
-        self._max_steps, self._loading = max_steps, loading
+        self._max_steps, self._loading, self._ahead = max_steps, loading, ahead
         self.count = worlds.count
         self._spaces = worlds.spec.action_spaces
         self._running: dict[int, _Episode] = {}
@@ -257,19 +263,8 @@ class AgentStage:
         """
         clock = time.perf_counter
         began = clock()
-        questions = [
-            Question(
-                episode.plan.episode,
-                agent,
-                episode.plan.policies[agent],
-                own_copy(episode.outcome.observations[agent]),
-            )
-            for episode in episodes
-            for agent in episode.outcome.acting
-        ]
         try:
-            self._runner.ask(questions, self._limits.end_seconds)
-            decisions = iter(self._runner.replies())
+            episodes, decisions = self._decide(episodes)
         except _OF_POLICIES as error:
             if len(episodes) > 1 or (isinstance(error, PolicyFailed) and error.together):
                 raise
@@ -281,6 +276,8 @@ class AgentStage:
         for episode in episodes:
             step = steps[episode.slot] = SlotStep(episode.slot, episode.plan, episode.steps, {})
             step.policy_seconds = (chosen - began) / len(episodes)
+            if self._ahead is not None:
+                step.asking = self._ahead.counted(episode.plan.episode)
             actions = self._actions(step, episode, decisions)
             if actions is not None:
                 given[episode.slot] = actions
@@ -292,7 +289,28 @@ class AgentStage:
             episode.steps += 1
             steps[slot].steps = episode.steps
             self._take(steps[slot], episode, outcomes[slot], seconds)
+        if self._ahead is not None:
+            self._ahead.way.add(len(given), clock() - began, len(self._spaces) * self.count)
         return list(steps.values())
+
+    def _decide(self, episodes: list[_Episode]) -> tuple[list[_Episode], Iterator[Decision]]:
+        """Return which of the episodes go on now, and what those decide who act in them."""
+        if self._ahead is not None:
+            playing = [Playing(one.plan.episode, one.plan.policies, one.outcome) for one in episodes]
+            going, decisions = self._ahead.decide(playing, self._limits.end_seconds)
+            return [episodes[i] for i in going], iter(decisions)
+        questions = [
+            Question(
+                episode.plan.episode,
+                agent,
+                episode.plan.policies[agent],
+                own_copy(episode.outcome.observations[agent]),
+            )
+            for episode in episodes
+            for agent in episode.outcome.acting
+        ]
+        self._runner.ask(questions, self._limits.end_seconds)
+        return episodes, iter(self._runner.replies())
 
     def _actions(self, step: SlotStep, episode: _Episode, decisions: Iterator[Any]) -> dict[AgentId, Action] | None:
         """Return what a world is given: copies, since it may change them; `None` if the episode ends before that."""
@@ -348,6 +366,8 @@ class AgentStage:
         step.drawn = self._end_policies(self._running.pop(step.slot))
 
     def _end_policies(self, episode: _Episode) -> frozenset[str]:
+        if self._ahead is not None:
+            self._ahead.end(episode.plan.episode)
         # A process that died has forgotten the episode already.
         with suppress(PolicyLost, WorkerDied, WorldHung):
             return self._runner.end(episode.plan.episode)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from stretto.budget import CpuBudget, default_budget
-from stretto.core import SIMULTANEOUS
-from stretto.errors import UsageError
+from stretto.core import SIMULTANEOUS, turns_of
+from stretto.errors import TurnsInOrder, UsageError, user_stacklevel
 from stretto.evaluation.execution import Execution, check_where, jobs_elsewhere, jobs_within, limits_of, where
 from stretto.evaluation.journal import Journal
 from stretto.evaluation.plan import HANG_SECONDS, Facts, Plan, PlaySettings, Task, entries_of
@@ -92,7 +93,9 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         variants: names of changes that a game knows, or that a function with a parameter `variants` is given.
         mix: let all policies play together, in proportion, instead of comparing them.
         turns: how a `TurnWorld` is played: "simultaneous" (all observe, and then all act, in order) or "sequential" (each
-            observes after the one before has acted: a step lets one agent act).
+            observes after the one before has acted: a step lets one agent act). "speculative" has the result of
+            "sequential": all choose when the turn begins, and choose again if they see something else by then. "auto" is
+            one of these two, whichever is faster.
         only: play just these episodes.
         jobs: how many processes compute: by default one a core; 0 is none, everything happens in the caller.
         parallel_policy: give cores to agents before giving them to episodes.
@@ -275,6 +278,7 @@ def _play_all(
                     run.compare_nodes(execution.cluster)
                 facts = _look(plan, execution, run)
                 batches = plan.batches(facts)
+                _tell_who_is_in_order(plan, facts)
                 # Only now: what is refused leaves nothing behind that would stand in the way of the next one.
                 heard.on_begin()
                 if journal is not None:
@@ -302,6 +306,21 @@ def _look(plan: Plan, execution: Execution, run: Scheduler) -> dict[tuple[int, i
         return run.looked(elsewhere)
 
 
+def _tell_who_is_in_order(plan: Plan, facts: dict[tuple[int, int], Facts]) -> None:
+    """Say once of each policy whose agents are asked only when it is their turn, although others were asked for."""
+    reasons = {
+        plan.entries[entry].specs[i].name: reason
+        for (_, entry), found in facts.items()
+        for i, reason in enumerate(found.in_order)
+        if reason
+    }
+    for policy, reason in reasons.items():
+        warning = TurnsInOrder(
+            f"agents that follow {policy} take sequential turns one after the other, because {reason}"
+        )
+        warnings.warn(warning, stacklevel=user_stacklevel())
+
+
 def about(plan: Plan) -> dict[str, Any]:
     """Describe a plan in plain values, with what produces its results."""
     specs = [spec for entry in plan.entries for spec in entry.specs]
@@ -310,7 +329,7 @@ def about(plan: Plan) -> dict[str, Any]:
         **({"devices": devices} if devices else {}),
         **({} if plan.episode_seeds is None else {"episode_seeds": [int(one) for one in plan.episode_seeds]}),
         **({} if plan.episode_tasks is None else {"tasks": describe_tasks(plan.episode_tasks)}),
-        **({"turns": plan.turns} if plan.turns != SIMULTANEOUS else {}),
+        **({"turns": turns_of(plan.turns)} if plan.turns != SIMULTANEOUS else {}),
         **({"deterministic": True} if any(spec.deterministic for spec in specs) else {}),
         "missions": [mission.name for mission in plan.missions],
         "worlds": {mission.name: plain_settings(mission.details) for mission in plan.missions if mission.details},

@@ -128,6 +128,9 @@ class Adaptive:
         self._left, self._lock_left = WATCHED_STEPS, _LOCKWATCHED_STEPS
         self.ask, self.replies = self._watched_ask, self._watched_replies
 
+    def take_back(self, questions: Sequence[Question]) -> None:
+        self._runner.take_back(questions)
+
     def act_block(self, block: Block, limit_seconds: float | None = None) -> BlockAnswer:
         return self._runner.act_block(block, limit_seconds)
 

@@ -276,6 +276,7 @@ class Scheduler:
                 "strategy": played.strategy,
                 **({} if played.replay is None else {"replay": played.replay}),
                 **({} if played.node is None else {"node": played.node}),
+                **(played.asking._asdict() if played.asking.turns else {}),
             },
         )
         self.records[task.mission, task.entry, episode] = record
