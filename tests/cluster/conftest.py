@@ -38,6 +38,11 @@ class Nodes:
         """Kill all processes of a node, and with them whatever runs there."""
         self.cluster.remove_node(self.workers.pop(number), allow_graceful=False)
 
+    def remove_named(self, name):
+        """Kill the node that a cluster calls so."""
+        ids = [one["NodeID"] for one in ray.nodes() if name.endswith(one["NodeID"][:6])]
+        self.remove([one.node_id for one in self.workers].index(ids[0]))
+
     def ensure(self, count):
         """Let there be so many nodes that have workers."""
         self.add(count - len(self.workers))

@@ -144,6 +144,8 @@ class WholeWay:
         if self._workers is not None:
             self._workers.close()
             self._workers = None
+        if self._cluster is not None:
+            self._cluster.use_all()
         if self._lease is not None:
             self._lease.release()
             self._lease = None

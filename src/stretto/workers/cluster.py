@@ -125,7 +125,7 @@ class Cluster:
         self._shared: dict[int, tuple[bytes, Any]] = {}
         self._starts: dict[int, tuple[Factory, bytes]] = {}
         self._names: dict[str, str] = {}
-        self._brought: dict[str, bool] = {}  # modules of the user's, and whether they travel by value
+        self._brought: dict[str, ModuleType | None] = {}  # modules of the user's; those that travel by value are there
         self.left_out: dict[str, str] = {}
         self.alike: set[str] | None = None  # the nodes that were seen to give the same numbers, once they were compared
         self.clocks: dict[str, int] = {}
@@ -184,9 +184,9 @@ class Cluster:
             self.drop(lent)
         warnings.warn(NodeLeftOut(f"node {self.name_of(node_id)} is left out: {why}"), stacklevel=user_stacklevel())
 
-    def waits_for_room(self, lent: Lent) -> bool:
-        """Whether an actor has no node yet, and others have: their work goes on meanwhile."""
-        return lent.node_id is None and any(one.node_id is not None for one in self._lent)
+    def use_all(self) -> None:
+        """Let the next workers be on any node that is not left out: the plan for which nodes were compared is done."""
+        self.alike = None
 
     # ---- actors ----
 
@@ -195,7 +195,8 @@ class Cluster:
         self._check_open()
         cores = max(self.num_cpus, native_threads)
         self._parked = [one for one in self._parked if not one.gone.done()]
-        lent = next((one for one in self._parked if one.cores == cores), None)
+        allowed = (one for one in self._parked if self.alike is None or one.node_id in self.alike)
+        lent = next((one for one in allowed if one.cores == cores), None)
         if lent is None:
             lent = self._new_actor(cores)
         else:
@@ -283,11 +284,11 @@ class Cluster:
             return
         names = [name for name, module in list(sys.modules.items()) if _is_users(name, module)]
         if asked := [name for name in names if name not in self._brought]:
-            self._brought.update(dict.fromkeys(asked, False))
+            self._brought.update(dict.fromkeys(asked))
             path = [entry or str(Path.cwd()) for entry in sys.path]
             for name in self.answer(lent.actor.missing.remote(asked, path), _PLACED_SECONDS):
-                cloudpickle.register_pickle_by_value(sys.modules[name])
-                self._brought[name] = True
+                self._brought[name] = module = sys.modules[name]
+                cloudpickle.register_pickle_by_value(module)
 
     def shared(self, data: bytes) -> Any:
         """Return a reference to what is sent to many, if it is long: it goes to each node once. `None`: send it as it is."""
@@ -316,9 +317,9 @@ class Cluster:
         for lent in [*self._lent, *self._parked]:
             self.drop(lent)
         self._shared.clear()
-        for name, by_value in self._brought.items():
-            if by_value:
-                cloudpickle.unregister_pickle_by_value(sys.modules[name])
+        for module in self._brought.values():
+            if module is not None:
+                cloudpickle.unregister_pickle_by_value(module)
         self._brought.clear()
         if self._owned:
             self._ray.shutdown()

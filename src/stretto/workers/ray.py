@@ -61,9 +61,6 @@ class RayWorker(MessageWorker):
         """The versions of what numbers come from there."""
         return self._lent.installation
 
-    def waits(self) -> bool:
-        return self._cluster.waits_for_room(self._lent)
-
     def collect(self) -> list[Any]:
         return [self._placed(frame) for frame in super().collect()]
 

@@ -64,15 +64,19 @@ class Scheduler:
         self._apart: set[Task] = set()
         self._broken: dict[tuple[int, int], BaseException] = {}
         self._cores = 1
+        self._cluster: Cluster | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._supervisor.close()
+        if self._cluster is not None:
+            self._cluster.use_all()
 
     def compare_nodes(self, cluster: Cluster) -> str:
         """Let each node play the first steps; use those that give the same numbers as most, and return their digest."""
+        self._cluster = cluster
         limit = self._settings.limits.silence_seconds(1)
         return leave_out_who_differs(self._supervisor, cluster, FirstSteps(), "playing the first steps", limit)
 
