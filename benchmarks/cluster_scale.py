@@ -15,7 +15,7 @@ import heapq
 import itertools
 import time
 
-from stretto.evaluation.playing.episode_worker import Ready
+from stretto.evaluation.playing.messages import Ready
 from stretto.evaluation.playing.task_queue import TaskQueue
 from stretto.workers.base import Backend, Reply, Worker
 from stretto.workers.control import DONE, NO_BELL, Clock, private_words

@@ -13,8 +13,9 @@ from typing import Any
 
 from stretto.errors import Place
 from stretto.workers.base import Factory, Failure, Output, Spans
-from stretto.workers.cluster import Cluster, Lent
+from stretto.workers.cluster import Cluster
 from stretto.workers.control import NO_BELL, Bell, private_words
+from stretto.workers.lent import Lent
 from stretto.workers.mail import Frames, framed
 from stretto.workers.message import MessageWorker
 from stretto.workers.surroundings import Surroundings

@@ -21,6 +21,7 @@ from stretto.core import AUTO, SPECULATIVE, AgentWorld, TurnWorld
 from stretto.errors import Place, PolicyFailed
 from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task, batch_rows
 from stretto.evaluation.playing.episodes import Played, failure_of, play_to_end
+from stretto.evaluation.playing.messages import FirstSteps, Look, LookAtPicture, PlayTask, Ready
 from stretto.evaluation.playing.rendering import why_unseen
 from stretto.evaluation.records import episode_file_name
 from stretto.policies.ahead import AheadOfTurn, FasterWay
@@ -55,42 +56,6 @@ _MOST_APART = 8
 """How many processes an episode's agents are spread over to find out whose policy it is that dies or hangs."""
 
 _ALL_GENERATORS = frozenset(GLOBAL_GENERATORS)
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """Message: answer as soon as you can be given something."""
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Message: say what a plan must know of a mission with an entry; without `acting`, without letting anybody act."""
-
-    mission: int
-    entry: int
-    acting: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class FirstSteps:
-    """Message: play the first steps of each mission and of each entry, and return a digest of all that was seen and done."""
-
-
-@dataclass(frozen=True, slots=True)
-class LookAtPicture:
-    """Message: say why a mission cannot be filmed, if it cannot."""
-
-    mission: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlayTask:
-    """Message: play the episodes of a task on so many cores; `apart`: with the policies in other processes."""
-
-    task: Task
-    facts: Facts
-    cores: int = 1
-    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
