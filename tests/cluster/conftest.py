@@ -14,7 +14,13 @@ from stretto.workers.ray_start import loopback_alone
 
 ray = pytest.importorskip("ray")
 
-pytestmark = pytest.mark.timeout(600)
+
+def pytest_collection_modifyitems(items):
+    """Give Ray time: it starts a dozen processes for a cluster, and a busy machine is slow at that."""
+    for item in items:
+        if "cluster" in item.path.parts[-2:]:
+            item.add_marker(pytest.mark.timeout(600))
+
 
 STORE_BYTES = 80 << 20
 
