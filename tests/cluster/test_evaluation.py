@@ -73,16 +73,20 @@ class Slow(gymnasium.Wrapper):
 
 def make():
     return Slow(gymnasium.make("CartPole-v1"))
+
+def still(observation):
+    return 0
 """
 
 
 def test_a_caller_that_was_killed_goes_on_from_what_had_arrived(two_nodes, tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
     mission, out, count = str(tmp_path / "slow.py:make"), tmp_path / "run", 80
+    policy = str(tmp_path / "slow.py:still")  # it chooses for one agent at a time, so that episodes end one by one
     command = [sys.executable, "-m", "stretto", "eval", "--cluster", two_nodes.address, "--quiet"]
     two_nodes.release()
     with (tmp_path / "log").open("w") as log:
-        asked = ["-m", mission, "-p", "random", "-e", str(count), "--out", str(out)]
+        asked = ["-m", mission, "-p", policy, "-e", str(count), "--out", str(out)]
         first = subprocess.Popen([*command, *asked], stdout=log, stderr=log)
         journal, until = out / "episodes.jsonl", time.monotonic() + 100
         while not (journal.exists() and journal.stat().st_size):
@@ -94,7 +98,7 @@ def test_a_caller_that_was_killed_goes_on_from_what_had_arrived(two_nodes, tmp_p
     assert 0 < len(journal.read_text().splitlines()) < count
     done = subprocess.run([*command, "--resume", str(out)], capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
-    expected = stretto.evaluate(mission, "random", episodes=count, jobs=2)
+    expected = stretto.evaluate(mission, policy, episodes=count, jobs=2)
     assert records(stretto.Report.load(out)) == records(expected)
 
 
