@@ -13,7 +13,6 @@ from stretto.errors import FewerWorkers, RunsHere, UsageError, user_stacklevel
 from stretto.evaluation.plan import PlaySettings
 from stretto.evaluation.records import EpisodeRecord
 from stretto.policies.spec import STRATEGIES
-from stretto.rollout import TimeLimits
 from stretto.workers.backends import PROCESS, SERIAL, on_cluster
 from stretto.workers.base import Backend
 from stretto.workers.cluster import Cluster
@@ -78,17 +77,6 @@ def jobs_within(budget: CpuBudget, jobs: int | None, native_threads: int) -> int
     )
     warnings.warn(FewerWorkers(reason), stacklevel=user_stacklevel())
     return most
-
-
-def limits_of(action_timeout_ms: float | None, overage_ms: float, hang_seconds: float | None) -> TimeLimits:
-    """Return the limits of time under which a plan is played; what nobody could keep is refused."""
-    if not overage_ms >= 0:
-        raise UsageError(f"overage_ms must be at least 0, got {overage_ms:g}; leave it out for none")
-    for name, value in (("action_timeout_ms", action_timeout_ms), ("hang_seconds", hang_seconds)):
-        if value is not None and not value > 0:
-            raise UsageError(f"{name} must be more than 0, got {value:g}; leave it out for the default")
-    action_seconds = None if action_timeout_ms is None else action_timeout_ms / 1000
-    return TimeLimits(action_seconds, overage_ms / 1000, hang_seconds)
 
 
 def jobs_elsewhere(factory: object, jobs: int, cluster: Cluster | None) -> int:
