@@ -98,9 +98,9 @@ class SlotStep:
     """What a slot did: begin an episode (then there are no `actions`), or a step of it.
 
     `outcome` is what that gave; its observations may be looked at until the generator goes on. `overdue` are agents whose
-    time was used up. `asking` counts how agents were asked, where some are asked ahead of their turn. When the episode is
-    `over`, `drawn` are the global generators that policies in other processes drew from, although nobody knew that they
-    would; where there is a `fault`, there is no outcome.
+    time was used up. When the episode is `over`, `drawn` are the global generators that policies in other processes drew
+    from, although nobody knew that they would, and `asking` counts how agents were asked, if some were asked ahead of their
+    turn; where there is a `fault`, there is no outcome.
     """
 
     slot: int
@@ -276,8 +276,6 @@ class AgentStage:
         for episode in episodes:
             step = steps[episode.slot] = SlotStep(episode.slot, episode.plan, episode.steps, {})
             step.policy_seconds = (chosen - began) / len(episodes)
-            if self._ahead is not None:
-                step.asking = self._ahead.counted(episode.plan.episode)
             actions = self._actions(step, episode, decisions)
             if actions is not None:
                 given[episode.slot] = actions
@@ -295,7 +293,7 @@ class AgentStage:
 
     def _decide(self, episodes: list[_Episode]) -> tuple[list[_Episode], Iterator[Decision]]:
         """Return which of the episodes go on now, and what those decide who act in them."""
-        if self._ahead is not None:
+        if self._ahead is not None and self._ahead.active:
             playing = [Playing(one.plan.episode, one.plan.policies, one.outcome) for one in episodes]
             going, decisions = self._ahead.decide(playing, self._limits.end_seconds)
             return [episodes[i] for i in going], iter(decisions)
@@ -310,7 +308,11 @@ class AgentStage:
             for agent in episode.outcome.acting
         ]
         self._runner.ask(questions, self._limits.end_seconds)
-        return episodes, iter(self._runner.replies())
+        decisions = self._runner.replies()
+        if self._ahead is not None:
+            for episode in episodes:
+                self._ahead.asked_in_order(episode.plan.episode, episode.outcome)
+        return episodes, iter(decisions)
 
     def _actions(self, step: SlotStep, episode: _Episode, decisions: Iterator[Any]) -> dict[AgentId, Action] | None:
         """Return what a world is given: copies, since it may change them; `None` if the episode ends before that."""
@@ -363,11 +365,12 @@ class AgentStage:
 
     def _end(self, step: SlotStep, fault: Fault | None) -> None:
         step.over, step.fault = True, fault
-        step.drawn = self._end_policies(self._running.pop(step.slot))
+        episode = self._running.pop(step.slot)
+        if self._ahead is not None:
+            step.asking = self._ahead.end(episode.plan.episode)
+        step.drawn = self._end_policies(episode)
 
     def _end_policies(self, episode: _Episode) -> frozenset[str]:
-        if self._ahead is not None:
-            self._ahead.end(episode.plan.episode)
         # A process that died has forgotten the episode already.
         with suppress(PolicyLost, WorkerDied, WorldHung):
             return self._runner.end(episode.plan.episode)

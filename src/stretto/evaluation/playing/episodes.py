@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import add
 from typing import Any
 
 import numpy as np
@@ -77,8 +76,7 @@ class _Tally:
             if self._keeps_digests:
                 self._add_digests(step, outcome)
         played.drawn |= step.drawn
-        if step.asking is not NOT_COUNTED:
-            played.asking = Counted(*map(add, played.asking, step.asking))
+        played.asking = step.asking
 
     def describe(self, offered: WorldStatistics) -> None:
         """Keep the statistics that a world offers, or, if it offers none, the numbers in the last infos of its agents."""
