@@ -17,6 +17,7 @@ import pytest
 from gymnasium import spaces
 
 import stretto
+from stretto.evaluation.journal import PARTIAL
 
 EPISODES = 200
 
@@ -88,7 +89,7 @@ def test_a_caller_that_was_killed_goes_on_from_what_had_arrived(two_nodes, tmp_p
     with (tmp_path / "log").open("w") as log:
         asked = ["-m", mission, "-p", policy, "-e", str(count), "--out", str(out)]
         first = subprocess.Popen([*command, *asked], stdout=log, stderr=log)
-        journal, until = out / "episodes.jsonl", time.monotonic() + 100
+        journal, until = out / PARTIAL, time.monotonic() + 100
         while not (journal.exists() and journal.stat().st_size):
             assert first.poll() is None, (tmp_path / "log").read_text()
             assert time.monotonic() < until
