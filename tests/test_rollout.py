@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 
 from stretto.adapters.agents import as_agents
 from stretto.adapters.local import LocalWorlds
+from stretto.episode_steps import EpisodePlan, TimeLimits
 from stretto.evaluation.playing.episodes import play_to_end
 from stretto.games.foundry import Foundry
 from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.questions import Decision
 from stretto.policies.runners import InPlace
 from stretto.policies.spec import PolicySpec
-from stretto.rollout import FORFEIT, EpisodePlan, TimeLimits, rollout
+from stretto.rollout import FORFEIT, rollout
 from tests.worlds import CountTo, Drift
 
 
@@ -25,6 +28,9 @@ class Clocked:
 
     def begin(self, roles):
         pass
+
+    def choosers(self, episode):
+        return None
 
     def ask(self, questions, limit_seconds=None):
         self.questions = questions
@@ -157,3 +163,73 @@ def test_whoever_stops_listening_ends_all_episodes():
     steps.close()
     worlds.close()
     assert ended == [0, 1]
+
+
+# ---- an episode that is played alone ----
+
+
+class Asked(InPlace):
+    """Never says what chooses for an agent, so that agents are asked."""
+
+    def choosers(self, episode):
+        return None
+
+
+def third(bad):
+    """Return a policy that does nothing twice, and then what is bad."""
+
+    class Third:
+        def __init__(self):
+            self.steps = 0
+
+        def step(self, observation):
+            self.steps += 1
+            if self.steps < 3:
+                return 0
+            if isinstance(bad, Exception):
+                raise bad
+            return bad
+
+    return Third
+
+
+CASES = {
+    "to its end": ("noop", lambda: CountTo(limit=5), None),
+    "to the limit": ("noop", lambda: CountTo(limit=5), 3),
+    "several agents": ("random", lambda: Foundry(3), 12),
+    "a world that raises": ("noop", lambda: Breaks(limit=9), None),
+    "a policy that raises": (third(ValueError("enough")), lambda: CountTo(limit=5), None),
+    "a policy that exits": (third(SystemExit(3)), lambda: CountTo(limit=5), None),
+    "an action that is none": (third("up"), lambda: CountTo(limit=5), None),
+    "an action out of range": (third(7_000_000), lambda: CountTo(limit=5), None),
+}
+
+
+@pytest.mark.parametrize(("policy", "make", "most"), CASES.values(), ids=CASES)
+def test_an_episode_is_the_same_whether_it_is_played_as_a_whole_step_by_step_or_by_asking(policy, make, most):
+    def found(kind, each_step):
+        worlds, position = LocalWorlds(lambda _: as_agents(make()), 1), memoryview(array("q", [0]))
+        runner = kind([PolicyPlan(PolicySpec.of(policy))], worlds.spec, batched=True)
+        plans = [EpisodePlan(number, 5, dict.fromkeys(worlds.spec.agents, 0)) for number in range(2)]
+        moments = rollout(worlds, runner, plans, max_steps=most, each_step=each_step, position=position)
+        one = play_to_end(worlds, moments, ["tested"])[1]
+        worlds.close()
+        failure = one.failure and (one.failure.kind, one.failure.message, one.failure.agent, one.failure.step)
+        return one.steps, one.rewards if failure is None else {}, one.statistics, failure, position[0]
+
+    whole = found(InPlace, False)
+    assert whole[:4] == found(InPlace, True)[:4] == found(Asked, True)[:4]
+    if whole[3] is None:
+        assert whole[4] == found(InPlace, True)[4] == found(Asked, True)[4] == 2 * (1 + whole[0])
+
+
+def test_steps_of_an_episode_that_is_played_alone_may_come_together():
+    def steps(each_step, slots=1):
+        worlds = LocalWorlds(lambda _: as_agents(CountTo(limit=4)), slots)
+        plans = [EpisodePlan(number, 1, {"agent_0": 0}) for number in range(slots)]
+        moments = rollout(worlds, doing_nothing(worlds), plans, each_step=each_step)
+        return [[step.steps for step in moment] for moment in moments]
+
+    assert steps(each_step=True) == [[0], [1], [2], [3], [4]]
+    assert steps(each_step=False) == [[0], [4]]
+    assert steps(each_step=False, slots=2) == [[0, 0], [1, 1], [2, 2], [3, 3], [4, 4]]

@@ -13,6 +13,7 @@ from typing import Any
 
 from stretto.budget import CpuBudget, default_budget
 from stretto.core import SIMULTANEOUS
+from stretto.episode_steps import TimeLimits
 from stretto.errors import FewerWorkers, RunsHere, UsageError, user_stacklevel
 from stretto.evaluation.journal import Journal
 from stretto.evaluation.plan import HANG_SECONDS, Facts, Plan, PlaySettings, Task, entries_of
@@ -28,7 +29,6 @@ from stretto.missions.resolve import find_missions
 from stretto.missions.tasks import Tasks, describe_tasks
 from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, find_policies
 from stretto.policies.torch_settings import check_device, torch_as_before
-from stretto.rollout import TimeLimits
 from stretto.run_folder import IDENTITY, TIMING, identity_of, invoked_now
 from stretto.run_trace import trace_path, traced
 from stretto.workers.backends import PROCESS, SERIAL

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from stretto.core import SIMULTANEOUS, TURNS, AgentId
+from stretto.episode_steps import EpisodePlan, TimeLimits
 from stretto.errors import UsageError
 from stretto.missions.mission import Mission
 from stretto.missions.tasks import Tasks, check_tasks, task_of
 from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.spec import PolicySpec
-from stretto.rollout import EpisodePlan, TimeLimits
 from stretto.seeding import GLOBAL_GENERATORS, SeedTree
 
 LOCKSTEP_ROWS = 16

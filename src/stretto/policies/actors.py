@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from stretto.core import AgentId, BlockAnswer, BlockPolicy, EpisodeKey, Observation, WorldSpec, own_copy
-from stretto.errors import PolicyFailed, UsageError
+from stretto.core import AgentId, BlockAnswer, BlockPolicy, EpisodeKey, WorldSpec, own_copy
+from stretto.errors import UsageError
 from stretto.policies.agent_reset import reset_policy
 from stretto.policies.batches import Batches, probe_rows
 from stretto.policies.block_actors import BlockActors
 from stretto.policies.loading import FunctionPolicy
 from stretto.policies.players import Player, act_alone, act_by_block, act_together, asked_by_block, policy_failed
 from stretto.policies.policy_plan import PolicyPlan, own_spaces
-from stretto.policies.questions import AgentEpisode, Block, Decision, Question
+from stretto.policies.questions import AgentEpisode, Block, Chooser, Decision, Question
 from stretto.policies.states import map_state
 from stretto.seeding.generators import PrivateGenerators
 from stretto.spaces import Array, SpaceLayout, map_space
@@ -90,7 +90,7 @@ class Actors:
             if loaded.block is not None:
                 loaded.block.begin(who.episode, who.agent, who.row, who.tree)
                 self._players[who.episode, who.agent] = Player(
-                    who, who.agent, who.row, loaded.policy, asked_by_block, None, 0
+                    who, who.agent, who.row, loaded.policy, asked_by_block, None
                 )
                 continue
             guard, draws = None, loaded.plan.draws
@@ -125,7 +125,7 @@ class Actors:
 
         try:
             policy = make() if guard is None else guard.run_repeatable(make)
-            return Player(who, who.agent, who.row, policy, policy.step, guard, loaded.plan.measured)
+            return Player(who, who.agent, who.row, policy, policy.step, guard)
         except (Exception, SystemExit) as error:
             raise policy_failed(who, error) from error
 
@@ -187,13 +187,18 @@ class Actors:
                 decisions.update(zip([group[k] for k in call.places.values()], answers, strict=True))
         return [decisions[i] for i in range(len(questions))]
 
-    def chooser(
-        self, episode: EpisodeKey, agent: AgentId
-    ) -> tuple[Callable[[Observation], Any], Callable[[BaseException], PolicyFailed]]:
-        """Return what chooses for one agent of an episode, with nothing around it, and what says who failed if it raises."""
-        player = self._players[episode, agent]
-        step = player.step if player.guard is None else partial(player.guard.run, player.step)
-        return step, partial(policy_failed, player.who)
+    def choosers(self, episode: EpisodeKey) -> dict[AgentId, Chooser] | None:
+        """Return what chooses for each agent of an episode, in their order; `None` where some are asked together."""
+        if not self._one_by_one:
+            return None
+        players = [self._players[episode, agent] for agent in self._agents_of[episode]]
+        return {
+            player.agent: Chooser(
+                player.step if player.guard is None else partial(player.guard.run, player.step),
+                partial(policy_failed, player.who),
+            )
+            for player in players
+        }
 
     def act_block(self, block: Block) -> BlockAnswer:
         """Return what the agents of a block do: batches with the same leading axes. Whoever does not act has zeros."""

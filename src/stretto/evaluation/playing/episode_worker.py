@@ -17,6 +17,7 @@ from stretto.adapters.agents import as_agents
 from stretto.adapters.local import LocalWorlds
 from stretto.budget import CpuBudget, NativeThreads, set_default_budget
 from stretto.core import AgentWorld
+from stretto.episode_steps import EpisodePlan
 from stretto.errors import Place, PolicyFailed
 from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task, batch_rows
 from stretto.evaluation.playing.episodes import Played, failure_of, play_to_end
@@ -27,7 +28,7 @@ from stretto.policies.questions import Runner
 from stretto.policies.runners import InPlace
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
-from stretto.rollout import FORFEIT, EpisodePlan, rollout
+from stretto.rollout import FORFEIT, rollout
 from stretto.run_trace import TracedService, traced_runner, traced_world
 from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws, PrivateGenerators, SeedTree
 from stretto.workers.base import Port
@@ -272,6 +273,8 @@ class EpisodeService:
             default_action=mission.default_action if mission.has_default_action else FORFEIT,
             max_steps=plan.steps_of(task.mission),
             loading=self._loading,
+            each_step=self._settings.keep_digests,
+            position=self._steps,
         )
         found = play_to_end(
             worlds,
@@ -279,7 +282,6 @@ class EpisodeService:
             [spec.name for spec in plan.entries[task.entry].specs],
             limit_seconds=limits.end_seconds,
             keep_digests=self._settings.keep_digests,
-            on_step=self._count_step,
             save_replay=partial(self._save_replay, worlds, task),
         )
         played = [found[number] for number in task.episodes]
@@ -298,9 +300,6 @@ class EpisodeService:
         key = self._plan.missions[task.mission].name, self._plan.entries[task.entry].label, episode
         written = worlds.save_replay(slot, str(folder / episode_file_name(key)))
         return None if written is None else os.path.relpath(written, folder.parent)
-
-    def _count_step(self) -> None:
-        self._steps[0] += 1
 
     def _how_chosen(self, task: Task, runner: Runner) -> str:
         """Say where agents chose their actions."""
@@ -337,9 +336,10 @@ class EpisodeService:
             strategies = settings.strategies(entry) if strategy is None else [strategy] * len(entry.specs)
             apart = strategy == "processes"
             # A policy that crashes or exceeds its time must not take the user's program along, nor the other agents.
-            takes_part = self._port.pickles and settings.limits.action_seconds is None and not apart
+            timed = settings.limits.action_seconds is not None
+            takes_part = self._port.pickles and not timed and not apart
             cores = min(len(facts.agents), _MOST_APART) if apart else self._cores
-            runner = make_runner(plans, spec_of_world, strategies, cores, takes_part=takes_part)
+            runner = make_runner(plans, spec_of_world, strategies, cores, takes_part=takes_part, timed=timed)
             self._runners[key] = traced_runner(runner)
         return self._runners[key]
 
