@@ -37,7 +37,7 @@ class Clocked:
         self.limits.add(limit_seconds)
 
     def replies(self):
-        return [Decision(0, seconds, 0.0) for _, seconds in zip(self.questions, next(self.steps), strict=True)]
+        return [Decision(0, seconds) for _, seconds in zip(self.questions, next(self.steps), strict=True)]
 
     def end(self, episode):
         return frozenset()
@@ -46,10 +46,13 @@ class Clocked:
         pass
 
 
-def played(runner, steps, default_action=FORFEIT, **limits):
+def played(runner, steps, default_action=FORFEIT, each_step=True, **limits):
     worlds = LocalWorlds(lambda _: as_agents(Foundry(2)), 1)
     plan = EpisodePlan(0, 1, {"cog_0": 0, "cog_1": 0})
-    run = rollout(worlds, runner, [plan], max_steps=steps, limits=TimeLimits(**limits), default_action=default_action)
+    limits = TimeLimits(**limits)
+    run = rollout(
+        worlds, runner, [plan], max_steps=steps, limits=limits, default_action=default_action, each_step=each_step
+    )
     found = play_to_end(worlds, run, ["clocked"])
     worlds.close()
     return found[0]
@@ -61,6 +64,18 @@ def test_each_agent_has_a_bank_of_its_own_and_pays_only_what_exceeds_its_time():
     one = played(runner, 5, action_seconds=1.0, overage_seconds=3.0, default_action=0)
     assert one.overdue == {"cog_0": 1}
     assert (one.steps, one.failure) == (5, None)
+
+
+@pytest.mark.parametrize("each_step", [True, False])
+def test_an_agent_that_was_late_once_is_to_blame_for_what_it_does_later(each_step):
+    class Wrong(Clocked):
+        def replies(self):
+            late, wrong = next(self.steps)
+            return [Decision("up" if wrong else 0, late), Decision(0, 0.0)]
+
+    one = played(Wrong((2, False), (0, False), (0, True)), 9, 0, each_step, action_seconds=1.0)
+    assert one.overdue == {"cog_0": 1}
+    assert (one.failure.kind, one.failure.agent, one.failure.step) == ("InvalidAction", "cog_0", 3)
 
 
 def test_once_the_bank_is_empty_every_late_step_counts():
@@ -223,7 +238,7 @@ def test_an_episode_is_the_same_whether_it_is_played_as_a_whole_step_by_step_or_
         assert whole[4] == found(InPlace, True)[4] == found(Asked, True)[4] == 2 * (1 + whole[0])
 
 
-def test_steps_of_an_episode_that_is_played_alone_may_come_together():
+def test_steps_of_an_episode_may_come_together():
     def steps(each_step, slots=1):
         worlds = LocalWorlds(lambda _: as_agents(CountTo(limit=4)), slots)
         plans = [EpisodePlan(number, 1, {"agent_0": 0}) for number in range(slots)]
@@ -232,4 +247,4 @@ def test_steps_of_an_episode_that_is_played_alone_may_come_together():
 
     assert steps(each_step=True) == [[0], [1], [2], [3], [4]]
     assert steps(each_step=False) == [[0], [4]]
-    assert steps(each_step=False, slots=2) == [[0, 0], [1, 1], [2, 2], [3, 3], [4, 4]]
+    assert steps(each_step=False, slots=2) == [[0, 0], [], [], [], [4, 4]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,7 +75,7 @@ class Fault:
 
 @dataclass(slots=True)
 class SlotStep:
-    """What a slot did: begin an episode (then there are no `actions`), or a step of it, or all steps to its end.
+    """What a slot did: begin an episode (then there are no `actions`), or one or several steps of it.
 
     `actions` and `outcome` are those of the last step; observations may be looked at until the generator goes on. `rewards`
     are sums over the steps, `infos` the last of each agent. `overdue` are agents whose time was used up. When the episode is
@@ -88,11 +88,18 @@ class SlotStep:
     steps: int
     actions: Mapping[AgentId, Action] = field(default_factory=dict)
     outcome: Outcome | None = None
-    rewards: Mapping[AgentId, float] = field(default_factory=dict)
-    infos: Mapping[AgentId, Mapping[str, Any]] = field(default_factory=dict)
+    rewards: dict[AgentId, float] = field(default_factory=dict)
+    infos: dict[AgentId, Mapping[str, Any]] = field(default_factory=dict)
     over: bool = False
     fault: Fault | None = None
-    overdue: Sequence[AgentId] = ()
+    overdue: list[AgentId] = field(default_factory=list)
     policy_seconds: float = 0.0
     world_seconds: float = 0.0
     drawn: frozenset[str] = frozenset()
+
+    def add(self, outcome: Outcome) -> None:
+        """Add what a step gave."""
+        rewards = self.rewards
+        for agent, reward in outcome.rewards.items():
+            rewards[agent] = rewards.get(agent, 0.0) + reward
+        self.infos.update(outcome.infos)

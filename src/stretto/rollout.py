@@ -13,6 +13,7 @@ from stretto.actions import WHOLE, complaint, known_choices
 from stretto.core import Action, AgentId, AgentWorlds, NextEpisode, Outcome, own_copy
 from stretto.episode_steps import EpisodePlan, Fault, SlotStep, TimeLimits
 from stretto.errors import InvalidAction, PolicyError, PolicyFailed, PolicyLost, PolicyOverdue, WorkerDied, WorldHung
+from stretto.ownership import taken_over
 from stretto.policies.players import act_in_turn
 from stretto.policies.questions import AgentEpisode, Chooser, Decision, Question, Runner
 from stretto.spaces import Array
@@ -76,14 +77,21 @@ def play(stage: Stage[P, T], next_plan: Callable[[int], P | None], ready: Slots 
 class _Episode:
     """An episode under way."""
 
-    __slots__ = ("banks", "choosers", "move", "outcome", "plan", "slot", "steps")
+    __slots__ = ("banks", "choosers", "late", "move", "outcome", "plan", "slot", "step", "steps")
 
     def __init__(self, slot: int, plan: EpisodePlan, overage_seconds: float) -> None:
         self.slot, self.plan, self.steps = slot, plan, 0
         self.banks = dict.fromkeys(plan.policies, overage_seconds)
         self.choosers: Mapping[AgentId, Chooser] | None = None
         self.move: Move | None = None
+        self.late: list[AgentId] = []  # whose time was used up in this step
+        self.step = SlotStep(slot, plan, 0)  # what is not told yet
         self.outcome: Outcome
+
+    def told(self) -> SlotStep:
+        """Return what the slot did since this was asked last."""
+        step, self.step = self.step, SlotStep(self.slot, self.plan, self.steps)
+        return step
 
 
 def rollout(  # noqa: PLR0913  what is played, how, and who hears of it
@@ -102,8 +110,8 @@ def rollout(  # noqa: PLR0913  what is played, how, and who hears of it
 
     A free slot takes the next plan, until there is none. Episodes end after `max_steps`, if there is such a limit. An agent
     whose time is used up takes the `default_action`. `loading` is entered while the agents' policies are made. Without
-    `each_step`, steps of an episode that is played alone may be yielded together. `position[0]` counts what was done:
-    beginning episodes, and each step of those that are under way.
+    `each_step`, the steps of an episode are yielded together when it is over. `position[0]` counts what was done: beginning
+    episodes, and each step of those that are under way.
 
     Raises:
         PolicyError: if a policy failed while it acted for several episodes or agents at once, so that nobody knows for
@@ -161,8 +169,7 @@ class AgentStage:
     def _begin(self, begun: dict[int, _Episode]) -> list[SlotStep]:
         alone = len(begun) + len(self._running) == 1
         self._running.update(begun)
-        steps = {slot: SlotStep(slot, episode.plan, 0) for slot, episode in begun.items()}
-        for slot, episode in begun.items():
+        for episode in begun.values():
             plan = episode.plan
             agents = [
                 AgentEpisode(plan.episode, agent, policy, plan.tree.child("policy", agent), plan.first_row + i)
@@ -174,8 +181,8 @@ class AgentStage:
             except _OF_POLICIES as error:
                 if not alone:
                     raise
-                self._end(steps[slot], _fault_of(error))
-                return list(steps.values())
+                self._end(episode, _fault_of(error))
+                return [episode.step]
             if self._in_turn:
                 episode.choosers = self._runner.choosers(plan.episode)
         began = time.perf_counter()
@@ -184,89 +191,85 @@ class AgentStage:
         )
         seconds = (time.perf_counter() - began) / len(begun)
         for slot, episode in begun.items():
-            self._take(steps[slot], episode, outcomes[slot], seconds)
+            outcome = outcomes[slot]
+            if isinstance(outcome, Outcome):
+                episode.step.add(outcome)
+            self._take(episode, outcome, seconds)
             episode.move = None if episode.choosers is None else self._worlds.alone(slot)
         self.position[0] += 1
-        return list(steps.values())
+        return [episode.told() for episode in begun.values()]
 
     def _go_on(self, episodes: list[_Episode]) -> list[SlotStep]:
         """Let episodes do a step together; one that is alone may be played to its end."""
         if len(episodes) == 1 and episodes[0].move is not None:
-            return [self._play_on(episodes[0], 1 if self.each_step else _ENDLESS)]
-        steps = self._step(episodes)
-        self.position[0] += 1
-        return steps
+            self._play_on(episodes[0], 1 if self.each_step else _ENDLESS)
+        else:
+            self._step(episodes)
+            self.position[0] += 1
+        return [episode.told() for episode in episodes if self.each_step or episode.step.over]
 
-    def _play_on(self, episode: _Episode, steps: int) -> SlotStep:
+    def _play_on(self, episode: _Episode, steps: int) -> None:
         """Play so many steps of an episode whose agents choose one after the other.
 
         The hot loop: a step takes 1.7 µs beyond the world, its adapter and the policies, and 0.6 µs for each agent more.
         """
-        step, position, clock = SlotStep(episode.slot, episode.plan, episode.steps), self.position, time.perf_counter
+        step, position, clock = episode.step, self.position, time.perf_counter
         choosers, move, outcome = episode.choosers, episode.move, episode.outcome
         assert choosers is not None
         assert move is not None
         last = episode.steps + steps if self._max_steps is None else min(episode.steps + steps, self._max_steps)
-        rewards, infos = dict[AgentId, float](), dict[AgentId, Mapping[str, Any]]()
-        step.rewards, step.infos, after = rewards, infos, clock()
+        after, taken = clock(), 0.0
         while step.steps < last and outcome.acting:
             before = after
             try:
                 chosen = act_in_turn(choosers, outcome.acting, outcome.observations)
             except PolicyFailed as error:
-                self._end(step, _fault_of(error))
-                return step
-            given = self._admit(step, episode, chosen)
+                self._end(episode, _fault_of(error))
+                return
+            given = self._admit(episode, chosen)
             step.policy_seconds += (now := clock()) - before
             if given is None:
-                return step
+                return
             step.steps += 1
             try:
                 outcome = move(given)
             except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a world raises is its result
-                self._take(step, episode, error, step.world_seconds + clock() - now)
-                return step
-            step.world_seconds += (after := clock()) - now
-            for agent, reward in outcome.rewards.items():
-                rewards[agent] = rewards.get(agent, 0.0) + reward
-            infos.update(outcome.infos)
+                self._take(episode, error, taken + clock() - now)
+                return
+            taken += (after := clock()) - now
+            step.add(outcome)
             position[0] += 1
-        self._take(step, episode, outcome, step.world_seconds)
-        return step
+        self._take(episode, outcome, taken)
 
-    def _step(self, episodes: list[_Episode]) -> list[SlotStep]:
+    def _step(self, episodes: list[_Episode]) -> None:
         """Let all agents of all running episodes act once."""
         clock = time.perf_counter
-        steps = {one.slot: SlotStep(one.slot, one.plan, one.steps) for one in episodes}
         began = clock()
         try:
-            chosen = self._asked(episodes, steps)
+            chosen = self._asked(episodes)
         except _OF_POLICIES as error:
             if len(episodes) > 1 or (isinstance(error, PolicyFailed) and error.together):
                 raise
-            (step,) = steps.values()
-            self._end(step, _fault_of(error))
-            return [step]
+            self._end(episodes[0], _fault_of(error))
+            return
         policy_seconds = (clock() - began) / len(episodes)
         given = {}
         for episode, actions in zip(episodes, chosen, strict=True):
-            step = steps[episode.slot]
-            step.policy_seconds = policy_seconds
-            admitted = self._admit(step, episode, actions)
+            episode.step.policy_seconds += policy_seconds
+            admitted = self._admit(episode, actions)
             if admitted is not None:
                 given[episode.slot] = admitted
         before = clock()
         outcomes = self._worlds.step(given)
         seconds = (clock() - before) / max(1, len(given))
         for slot in given:
-            step, outcome = steps[slot], outcomes[slot]
-            step.steps += 1
+            episode, outcome = self._running[slot], outcomes[slot]
+            episode.step.steps += 1
             if isinstance(outcome, Outcome):
-                step.rewards, step.infos = outcome.rewards, outcome.infos
-            self._take(step, self._running[slot], outcome, seconds)
-        return list(steps.values())
+                episode.step.add(outcome)
+            self._take(episode, outcome, seconds)
 
-    def _asked(self, episodes: list[_Episode], steps: Mapping[int, SlotStep]) -> list[dict[AgentId, Action]]:
+    def _asked(self, episodes: list[_Episode]) -> list[dict[AgentId, Action]]:
         """Ask all agents together; return what they do by episode. Whose time is used up does the default action.
 
         Each gets an observation of its own, wherever it chooses: a world may write into its own again, or hand it to
@@ -277,46 +280,52 @@ class AgentStage:
                 episode.plan.episode,
                 agent,
                 episode.plan.policies[agent],
-                own_copy(episode.outcome.observations[agent]),
+                taken_over(episode.outcome.observations, agent),
             )
             for episode in episodes
             for agent in episode.outcome.acting
         ]
         self._runner.ask(questions, self._limits.end_seconds)
         decisions = iter(self._runner.replies())
+        allowed = self._limits.action_seconds
+        if allowed is None:
+            return [{agent: next(decisions).action for agent in one.outcome.acting} for one in episodes]
+        for one in episodes:
+            one.late.clear()
         return [
-            {agent: self._in_time(steps[one.slot], one, agent, next(decisions)) for agent in one.outcome.acting}
+            {agent: self._in_time(one, agent, next(decisions), allowed) for agent in one.outcome.acting}
             for one in episodes
         ]
 
-    def _in_time(self, step: SlotStep, episode: _Episode, agent: AgentId, decision: Decision) -> Action:
+    def _in_time(self, episode: _Episode, agent: AgentId, decision: Decision, allowed: float) -> Action:
         """Charge an agent for a step; return what it does."""
-        allowed, seconds = self._limits.action_seconds, decision.seconds
-        if allowed is None or seconds <= allowed:
+        seconds = decision.seconds
+        if seconds <= allowed:
             return decision.action
         episode.banks[agent] -= seconds - allowed
         if episode.banks[agent] >= 0:
             return decision.action
         episode.banks[agent] = 0.0
-        step.overdue = [*step.overdue, agent]
+        episode.late.append(agent)
+        episode.step.overdue.append(agent)
         return self._default_action
 
-    def _admit(self, step: SlotStep, episode: _Episode, chosen: dict[AgentId, Action]) -> dict[AgentId, Action] | None:
+    def _admit(self, episode: _Episode, chosen: dict[AgentId, Action]) -> dict[AgentId, Action] | None:
         """Return what a world is given: copies, since it may change them; `None` if the episode ends before that."""
-        step.actions, known, given, fault = chosen, self._known, chosen.copy(), None
+        episode.step.actions, known, given, fault = chosen, self._known, chosen.copy(), None
         for agent, action in chosen.items():
             if type(action) not in WHOLE or action not in known[agent]:
-                fault = fault or self._wrong(step, episode, agent, action)
+                fault = fault or self._wrong(episode, agent, action)
                 given[agent] = own_copy(action)
         if fault is None:
             return given
-        self._end(step, fault)
+        self._end(episode, fault)
         return None
 
-    def _wrong(self, step: SlotStep, episode: _Episode, agent: AgentId, action: Action) -> Fault | None:
+    def _wrong(self, episode: _Episode, agent: AgentId, action: Action) -> Fault | None:
         """Say what is wrong with what an agent does, if anything is; default actions are not the policy's."""
         policy = episode.plan.policies[agent]
-        if agent in step.overdue:
+        if agent in episode.late:
             return self._forfeited(episode, agent) if action is FORFEIT else None
         why = complaint(self._spaces[agent], action)
         return (
@@ -329,19 +338,23 @@ class AgentStage:
         told += f", and {limits.overage_seconds:g} s more in an episode" if limits.overage_seconds else ""
         return Fault(PolicyOverdue(told, policy, agent), "policy", policy, agent)
 
-    def _take(self, step: SlotStep, episode: _Episode, outcome: Outcome | BaseException, seconds: float) -> None:
-        """Take in what a world gave."""
-        step.world_seconds, episode.steps = seconds, step.steps
+    def _take(self, episode: _Episode, outcome: Outcome | BaseException, seconds: float) -> None:
+        """Take in what a world gave, in so many seconds."""
+        step = episode.step
+        step.world_seconds += seconds
+        episode.steps = step.steps
         if isinstance(outcome, BaseException):
-            self._end(step, Fault(outcome, "world"))
+            self._end(episode, Fault(outcome, "world"))
             return
         step.outcome = episode.outcome = outcome
         if not outcome.acting or (self._max_steps is not None and episode.steps >= self._max_steps):
-            self._end(step, None)
+            self._end(episode, None)
 
-    def _end(self, step: SlotStep, fault: Fault | None) -> None:
+    def _end(self, episode: _Episode, fault: Fault | None) -> None:
+        step = episode.step
         step.over, step.fault = True, fault
-        step.drawn = self._end_policies(self._running.pop(step.slot))
+        step.outcome = step.outcome if fault is None else None
+        step.drawn = self._end_policies(self._running.pop(episode.slot))
 
     def _end_policies(self, episode: _Episode) -> frozenset[str]:
         # A process that died has forgotten the episode already.

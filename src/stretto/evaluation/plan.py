@@ -80,11 +80,21 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a worker takes at a time: an episode, or several that are played in step because a policy batches them."""
+    """What a worker takes at a time: an episode, or several.
+
+    These are played in step because a policy batches them, or else one after the other (`in_turn`): where one takes little
+    time, a message for each would take more.
+    """
 
     mission: int
     entry: int
     episodes: tuple[int, ...]
+    in_turn: bool = False
+
+    @property
+    def singles(self) -> list[Task]:
+        """A task for each of its episodes."""
+        return [Task(self.mission, self.entry, (episode,)) for episode in self.episodes]
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ class Actors:
         self._players: dict[tuple[EpisodeKey, AgentId], Player] = {}
         self._agents_of: dict[EpisodeKey, set[AgentId]] = {}
         self._one_by_one = not any(loaded.batches or loaded.block for loaded in self._loaded)
+        self._alike = len(self._loaded) == 1 and not self._one_by_one  # all may be asked together
         self._begun: set[tuple[EpisodeKey, int]] = set()  # episodes that policies were told of
         self.version = 0
 
@@ -157,6 +158,8 @@ class Actors:
     def groups(self, questions: Sequence[Question]) -> list[list[int]]:
         """Return which questions are answered together, by their indices: those for a policy with `step_batch`."""
         groups: dict[Hashable, list[int]] = {}
+        if self._alike and all(self._players[question[:2]].guard is None for question in questions):
+            return [list(range(len(questions)))]
         for i, (episode, agent, policy, _) in enumerate(questions):
             # One that draws from global generators acts for one agent at a time: they are that agent's then.
             loaded = self._loaded[policy]

@@ -124,8 +124,8 @@ class EpisodeService:
                 self._cores = cores
                 if self._port.pickles:  # all that this process runs draws on what it was given
                     set_default_budget(CpuBudget(cores))
-                self._at("playing", task.mission, task.entry, task.episodes)
-                return self._play(task, facts, "processes" if apart else None)
+                tasks = task.singles if task.in_turn else [task]
+                return [one for part in tasks for one in self._play(part, facts, "processes" if apart else None)]
             case Ready():
                 return None
             case _:
@@ -139,7 +139,7 @@ class EpisodeService:
         match message:
             case Look(mission, entry):
                 doing = "look"
-            case PlayTask(Task(mission, entry, episodes)):
+            case PlayTask(Task(mission=mission, entry=entry, episodes=episodes)):
                 doing = f"episode {', '.join(map(str, episodes))}"
             case _:
                 return type(message).__name__
@@ -227,6 +227,7 @@ class EpisodeService:
 
     def _play(self, task: Task, facts: Facts, strategy: str | None) -> list[Played]:
         """Play a task; `strategy` is one for all policies, in place of those that the user chose."""
+        self._at("playing", task.mission, task.entry, task.episodes)
         try:
             return self._play_together(task, facts, strategy)
         except (Exception, SystemExit) as error:

@@ -39,11 +39,12 @@ class TaskQueue:
         message: Callable[[T], tuple[object, str, float | None]],
         take: Callable[[T, Request], Iterable[T]],
         workers: int | None = None,
+        pop: Callable[[deque[T]], T] = deque.popleft,
     ) -> None:
         """Give each thing to a worker that is free; `take` returns what is to be done again.
 
         `message` returns what is sent for a thing, what that does, and its limit of seconds. `workers` is how many of
-        them take part, by default all.
+        them take part, by default all. `pop` takes the next thing from those that wait; it may make one of several.
 
         What is to be done again is done last: whatever ended a process, such as too little memory, may have passed then.
         """
@@ -57,8 +58,8 @@ class TaskQueue:
             for seat in idle[: len(waiting) - len(starting)]:
                 if seat.index in self._new:
                     starting[seat.index] = self._ask(seat, self._first, "getting ready", self._first_seconds)
-                else:
-                    thing = waiting.popleft()
+                elif waiting:
+                    thing = pop(waiting)
                     given[seat.index] = self._ask(seat, *message(thing)), thing
             under_way = [*starting.values(), *(request for request, _ in given.values())]
             self._supervisor.wait(under_way, 1)
