@@ -18,11 +18,12 @@ DEV := $(VENV)/.installed-dev
 REQUIREMENTS := pyproject.toml constraints.txt
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test check format docs wheel bench clean
+.PHONY: help demo test test-worlds check format docs wheel bench clean
 
 help:
 	@echo "make demo    install Stretto into $(VENV) and run its demonstration"
 	@echo "make test    install what tests need and run them (PYTEST_ARGS='-k vector' selects some)"
+	@echo "make test-worlds  run the tests with programs that others wrote, each in an environment of its own"
 	@echo "make check   lint, formatting, types, layers, and the links of the documentation"
 	@echo "make format  rewrite the code as 'make check' wants it, where that can be done safely"
 	@echo "make docs    build the documentation into $(SITE), and check its links"
@@ -37,6 +38,10 @@ demo: $(CORE)
 
 test: $(DEV)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+# Programs that need folders which are on no registry look for them in $$STRETTO_WORLDS.
+test-worlds:
+	@$(PYTHON) tests/worlds/run.py $(VENV)-worlds $(PYTEST_ARGS)
 
 check: $(DEV)
 	$(BIN)/ruff check

@@ -3,7 +3,8 @@
     python benchmarks/contention.py --busy 0 1 2 4 --rounds 7
 
 Each way has a process of its own, which is idle while another has its turn. Figures are medians of ratios to the plain
-loop of the same round, with quartiles.
+loop of the same round, with intervals that hold 95 of 100 resampled sets of rounds. The first rounds beside a number of
+programs do not count: `auto` takes up to a second of stepping to notice them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ import numpy as np
 import stretto
 
 STEPS = 50
+LEAST_OF_BEST, LEAST_OF_PLAIN = 0.92, 0.95
+BEST_OF = ("serial", "always looking", "always sleeping")
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain loop": ("adaptive", {}),
     "serial": ("adaptive", {"backend": "serial"}),
@@ -36,14 +39,14 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 """For each way, how its processes wait, and the options of `make_vec`."""
 
 
-def steps_of(way: str, world: str, count: int) -> Callable[[], object]:
-    """Return what does `STEPS` steps of all environments."""
+def steps_of(way: str, world: str, count: int) -> tuple[Callable[[], object], Callable[[], str]]:
+    """Return what does `STEPS` steps of all environments, and what says how it is done."""
     actions = [gymnasium.make(world).action_space.sample() for _ in range(STEPS)]
     if way != "plain loop":
         vector = stretto.make_vec(world, count, copy=False, **WAYS[way][1])
         vector.reset(seed=0)
         batches = [np.full(count, action) for action in actions]
-        return lambda: [vector.step(batch) for batch in batches]
+        return lambda: [vector.step(batch) for batch in batches], lambda: vector.choice
     envs = [gymnasium.make(world) for _ in range(count)]
     for number, env in enumerate(envs):
         env.reset(seed=number)
@@ -55,12 +58,12 @@ def steps_of(way: str, world: str, count: int) -> Callable[[], object]:
                 if terminated or truncated:
                     env.reset()
 
-    return loop
+    return loop, lambda: way
 
 
 def serve(way: str, world: str, count: int) -> None:
-    """Do steps for as many seconds as each line of the input says, and print how many there were in one."""
-    some = steps_of(way, world, count)
+    """Do steps for as many seconds as each line of the input says, and print how many there were in one, and how."""
+    some, how = steps_of(way, world, count)
     for _ in range(3):
         some()
     print("ready", flush=True)
@@ -69,7 +72,7 @@ def serve(way: str, world: str, count: int) -> None:
         while time.perf_counter() - began < float(line):
             some()
             done += STEPS
-        print(done / (time.perf_counter() - began), flush=True)
+        print(done / (time.perf_counter() - began), how(), flush=True)
 
 
 @contextlib.contextmanager
@@ -99,19 +102,51 @@ def start(way: str, world: str, count: int) -> subprocess.Popen[str]:
     return process
 
 
-def turn(process: subprocess.Popen[str], seconds: float) -> float:
-    """Let a way do steps for a while; return how many it does in a second."""
+def turn(process: subprocess.Popen[str], seconds: float) -> tuple[float, str]:
+    """Let a way do steps for a while; return how many it does in a second, and what it says of itself."""
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(f"{seconds}\n")
     process.stdin.flush()
-    return float(process.stdout.readline())
+    rate, _, how = process.stdout.readline().strip().partition(" ")
+    return float(rate), how
+
+
+def interval(rounds: list[dict[str, float]], figure: Callable[[list[dict[str, float]]], float]) -> str:
+    """Return a figure of the rounds, and between what it is in 95 of 100 sets that are drawn from them again."""
+    draw = np.random.default_rng(0)
+    figures = [figure([rounds[i] for i in draw.integers(len(rounds), size=len(rounds))]) for _ in range(1000)]
+    low, high = np.quantile(figures, [0.025, 0.975])
+    return f"{figure(rounds):.2f} [{low:.2f}, {high:.2f}]"
+
+
+def of_plain(way: str) -> Callable[[list[dict[str, float]]], float]:
+    """Return what compares a way with the plain loop of the same round."""
+    return lambda rounds: statistics.median(one[way] / one["plain loop"] for one in rounds)
+
+
+def of_best(rounds: list[dict[str, float]]) -> float:
+    """Compare `auto` with whichever way is the best here."""
+    return of_plain("auto")(rounds) / max(of_plain(way)(rounds) for way in BEST_OF)
+
+
+def show(busy: int, rounds: list[dict[str, float]], told: str) -> None:
+    """Print what was measured beside so many programs."""
+    print(f"{busy} busy: plain loop {statistics.median(one['plain loop'] for one in rounds):,.0f} steps/s of all")
+    for way in list(WAYS)[1:]:
+        print(f"  {way:16} {interval(rounds, of_plain(way))}")
+    for name, figure, least in (("best", of_best, LEAST_OF_BEST), ("plain loop", of_plain("auto"), LEAST_OF_PLAIN)):
+        verdict = "met" if figure(rounds) >= least else "MISSED"
+        print(f"  {verdict:6} auto has {interval(rounds, figure)} of the {name}, bar {least}")
+    moved = told.partition("; moved ")[2]
+    print(f"  auto {'moved ' + moved if moved else 'has not moved'}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--busy", type=int, nargs="+", default=[0, 1, 2, 4], help="how many other programs compute")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--first", type=int, default=3, help="rounds before those that count")
     parser.add_argument("--seconds", type=float, default=0.5, help="how long each turn is")
     parser.add_argument("--world", default="CartPole-v1", help="one with discrete actions")
     parser.add_argument("--count", type=int, default=64)
@@ -122,15 +157,15 @@ def main() -> None:
         return
     print(machine.describe("stretto", "gymnasium", "numpy"))
     processes = {way: start(way, given.world, given.count) for way in WAYS}
-    print(f"{given.world} x {given.count}, times the plain loop beside the same programs: median [quartiles]")
+    print(f"{given.world} x {given.count}, times the plain loop beside the same programs: median [interval]")
     for busy in given.busy:
         with busy_programs(busy):
-            rounds = [{way: turn(one, given.seconds) for way, one in processes.items()} for _ in range(given.rounds)]
-        print(f"{busy} busy: plain loop {statistics.median(one['plain loop'] for one in rounds):,.0f} steps/s of all")
-        for way in list(WAYS)[1:]:
-            ratios = [one[way] / one["plain loop"] for one in rounds]
-            low, _, high = statistics.quantiles(ratios, n=4)
-            print(f"  {way:16} {statistics.median(ratios):.2f} [{low:.2f}, {high:.2f}]", flush=True)
+            turns = [
+                {way: turn(one, given.seconds) for way, one in processes.items()}
+                for _ in range(given.first + given.rounds)
+            ]
+        rounds = [{way: rate for way, (rate, _) in one.items()} for one in turns[given.first :]]
+        show(busy, rounds, turns[-1]["auto"][1])
     for process in processes.values():
         assert process.stdin is not None
         process.stdin.close()

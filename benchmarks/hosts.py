@@ -158,9 +158,9 @@ def serve(build: Callable[[], Any], run: Callable[..., dict[str, Any]]) -> None:
 def main(entry: str, world_name: str, num_envs: int) -> None:
     """Be a contestant that steps a world."""
     from contestants import BATCHED_ENTRIES, ENTRIES
-    from worlds import WORLDS
+    from worlds import ALL_WORLDS
 
-    world, batches = WORLDS[world_name], []
+    world, batches = ALL_WORLDS[world_name], []
 
     def build() -> Any:
         batches.extend(world.actions(num_envs))

@@ -149,15 +149,17 @@ def stretto_run(problem: Problem, config: Config, seed: int, *, looks: bool) -> 
     from stretto.collection.collector import Trials
     from stretto.collection.worlds import BlockWorlds
     from stretto.training.blocks import learner_blocks
-    from stretto.training.loop import SyncLoop
+    from stretto.training.loop import Loop
     from stretto.training.run import build_learner
-    from stretto.training.sets import LearnerSet
+    from stretto.training.sets import LearnerSet, Workplace
     from stretto.workers.backends import SERIAL
 
     torch.set_num_threads(1)
     worlds = BlockWorlds(make_vec(problem.make, config.num_envs, backend="serial", copy=False))
     blocks = learner_blocks(worlds.kinds, seed, worlds.count)
-    learners = LearnerSet(lambda number: build_learner(config.learner, config.settings, blocks, number), 1, SERIAL)
+    learners = LearnerSet(
+        lambda number: build_learner(config.learner, config.settings, blocks, number), 1, Workplace(SERIAL)
+    )
     policy: Any = learners.learners[0].policy
 
     def act(seen: Any, memory: Any) -> tuple[Any, Any]:
@@ -169,7 +171,7 @@ def stretto_run(problem: Problem, config: Config, seed: int, *, looks: bool) -> 
         policy.greedy = False
         return answer.actions[0], answer.states
 
-    loop = SyncLoop(worlds, learners, Trials(seed), config.settings.rows, config.steps)
+    loop = Loop(worlds, learners, Trials(seed), config.settings.rows, config.steps)
     course = Course(problem, act, looks=looks)
     for interval in loop:
         course.look(interval.steps)

@@ -1,4 +1,4 @@
-"""The worlds of the benchmarks: other people's, one whose observation is 100 kB, and Foundry with many agents."""
+"""The worlds of the benchmarks: other people's, one whose observation is 100 kB, a heavy one, Foundry with many agents."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from stretto.games.foundry import MISSIONS, Foundry
+from stretto.games.netdefense import Netdefense
 
 ACTION_BATCHES = 64
 """Random actions are drawn beforehand; so many batches of them are used in turn, the same ones by everybody."""
@@ -82,6 +83,48 @@ class Frames(gymnasium.Env[np.ndarray[Any, Any], int]):
         return frame
 
 
+class _Process:
+    """A process on a host of `LargeNetwork`: an object as a simulation of networks has them by the thousand."""
+
+    __slots__ = ("host", "ports", "sessions")
+
+    def __init__(self, host: list[Any], number: int) -> None:
+        self.host, self.ports, self.sessions = host, [number, 22 + number, 80], [[number, 0]]
+
+
+class LargeNetwork(Netdefense):
+    """Netdefense with as many objects as CybORG has (3,123 that the garbage collector follows), and steps as long (2.4 ms).
+
+    Each step looks at all processes of all hosts, and keeps what it has found until the next one, in cycles.
+    """
+
+    NETWORK_HOSTS, PROCESSES, LOOKS = 172, 4, 18
+
+    def __init__(self) -> None:
+        super().__init__(max_steps=100)
+        self._hosts: list[list[Any]] = []
+        for number in range(self.NETWORK_HOSTS):
+            host: list[Any] = [number]
+            host.append([_Process(host, i) for i in range(self.PROCESSES)])
+            self._hosts.append(host)
+        self._found: list[Any] = []
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        found: list[Any] = []
+        for look in range(self.LOOKS):
+            open_ports = 0
+            for host in self._hosts:
+                seen = {}
+                for process in host[1]:
+                    seen[process.ports[0]] = sum(process.ports) + process.sessions[0][1]
+                    process.sessions[0][1] = look
+                open_ports += max(seen.values())
+                if host[0] % 40 == look:
+                    found.append([found, host, seen])
+        self._found = found
+        return super().step(action)
+
+
 def make_cartpole() -> gymnasium.Env[Any, Any]:
     return gymnasium.make("CartPole-v1")
 
@@ -118,6 +161,10 @@ WORLDS = {
         World("100 kB", Frames, least_ratio=1.5),
     )
 }
+
+
+HEAVY = World("heavy", LargeNetwork)
+ALL_WORLDS = {**WORLDS, HEAVY.name: HEAVY}
 
 
 def foundry_1(cogs: int) -> Foundry:

@@ -54,7 +54,8 @@ class Choice:
     """A backend, the number of workers (the caller included), and the reason in one sentence.
 
     `relief` is how many environments fewer the caller gets than the others, because it also hands out the work.
-    `isolate`: it gets none, because they were seen to end a process.
+    `isolate`: it gets none, because they were seen to end a process. `moves`: it may take all of them home and move them
+    out again, as that pays.
     """
 
     backend: Backend
@@ -62,6 +63,7 @@ class Choice:
     reason: str
     relief: int = 0
     isolate: bool = False
+    moves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,4 +227,5 @@ def _compare(seen: Probe, count: int, cores: int) -> Choice:
         f"process with {best} workers, the caller being one, because {told}: if {best} cores stay free, {count} of them "
         f"are {gain:.1f} times faster there",
         relief,
+        moves=True,
     )

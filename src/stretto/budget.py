@@ -28,6 +28,33 @@ def available_cores() -> int:
     return max(1, min(cores, int(quota))) if quota else max(1, cores)
 
 
+def machine_cores() -> int:
+    """Return the cores of this machine, whoever may use them."""
+    return os.cpu_count() or 1
+
+
+def core_seconds() -> tuple[float, float] | None:
+    """Return how long this thread has computed, and how long it waited for a core to do so; `None`: nobody says."""
+    try:
+        computed, waited, *_ = Path("/proc/thread-self/schedstat").read_text().split()
+        return int(computed) * 1e-9, int(waited) * 1e-9
+    except (OSError, ValueError):
+        return None
+
+
+def free_seconds() -> float:
+    """Return how long all cores of this machine together were free since it started, for a program that is not nice.
+
+    0 where nobody says.
+    """
+    try:
+        with open("/proc/stat") as file:  # noqa: PTH123  many lines follow the first
+            _, _, nice, _, idle, *_ = file.readline().split()
+        return (int(idle) + int(nice) * (os.nice(0) == 0)) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return 0.0
+
+
 def _cgroup_quota() -> float | None:
     try:
         limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()

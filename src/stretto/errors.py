@@ -27,6 +27,7 @@ StrettoWarning (UserWarning)
 ├── SlotTruncated                an episode was lost with its worker
 ├── GlobalsChanged               a global that worlds read has changed, and only some slots see it
 ├── FewerWorkers                 the machine allows fewer workers than were asked for
+├── ReadAsOldGym                 a world has the API of old gym; how it is read
 ├── LearnerStopped               an agent's loss is not finite; it learns no more
 └── BlocksMatter                 bits depend on which agents are computed together
 """
@@ -35,6 +36,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass
 from types import FrameType
@@ -249,6 +251,31 @@ class NotResumable(StrettoWarning):
 
 class RunsHere(StrettoWarning):
     """Something that was to run in another process cannot be sent there, and runs in the caller's."""
+
+
+class SaidOnce(StrettoWarning):
+    """What every process that makes a world would say; it is said once, and with no slot."""
+
+
+class ReadAsOldGym(SaidOnce):
+    """A world has the API of old gym, and this is how it is read."""
+
+
+_said: set[str] = set()
+
+
+def is_news(message: str) -> bool:
+    """Whether this was not said before in this process; it counts as said from now on."""
+    if message in _said:
+        return False
+    _said.add(message)
+    return True
+
+
+def warn_once(message: str, category: type[SaidOnce]) -> None:
+    """Warn, pointing at the code that called Stretto, unless that was said before."""
+    if is_news(message):
+        warnings.warn(message, category, stacklevel=user_stacklevel() + 1)
 
 
 def users_traceback(error: BaseException) -> str:

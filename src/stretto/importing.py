@@ -19,10 +19,11 @@ from stretto.registry import near, near_or_all
 _loading = threading.RLock()
 
 
-def imported(where: str, name: str, role: str) -> Any:
+def imported(where: str, name: str, role: str, otherwise: str = "") -> Any:
     """Return what is called `name`, with dots for what is inside a class, in a module or in a file that ends in `.py`.
 
-    `role` is what it is to the user, such as "policy": it is in the message if there is no such thing.
+    `role` is what it is to the user, such as "policy": it is in the message if there is no such thing. A module that does
+    not have it may have what is called `otherwise`.
     """
     try:
         module = module_from_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
@@ -30,6 +31,8 @@ def imported(where: str, name: str, role: str) -> Any:
         if error.name is None or not f"{where}.".startswith(f"{error.name}."):
             raise  # something that the module itself needs
         raise not_importable(where, role) from error
+    if otherwise and not hasattr(module, name) and hasattr(module, otherwise):
+        name = otherwise
     try:
         return functools.reduce(getattr, name.split("."), module)
     except AttributeError:

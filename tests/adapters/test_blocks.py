@@ -251,7 +251,7 @@ def test_actions_with_parts_are_taken_apart_by_agent():
 @pytest.mark.parametrize(
     ("world", "words"),
     [
-        (5, "a world must be a gymnasium.Env, a PettingZoo parallel environment or a TurnWorld, got int"),
+        (5, "a world must be a gymnasium.Env, one of PettingZoo's environments or a TurnWorld, got int"),
         (type("Half", (), {"begin_turn": None, "agents": ()})(), "a TurnWorld must have all of its members.*act, "),
         (type("Bare", (), {"possible_agents": (), "step": None})(), "must name all its possible_agents beforehand"),
     ],

@@ -208,16 +208,6 @@ def test_agents_that_are_nowhere_alive_may_be_left_out_and_others_may_not(option
         assert envs.state()[:, 0].tolist() == [1, 1, 1]
 
 
-def test_one_that_takes_turns_is_refused_with_the_remedy():
-    def take_turns():
-        from mpe2 import simple_spread_v3
-
-        return simple_spread_v3.env()
-
-    with pytest.raises(stretto.UsageError, match="aec_to_parallel"):
-        stretto.make_vec(take_turns, 2, backend="serial")
-
-
 @every_backend
 def test_with_autoreset_disabled_worlds_in_which_nobody_is_left_are_reset_by_mask(options):
     from stretto.testing import play

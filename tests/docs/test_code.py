@@ -25,11 +25,16 @@ SHORTER = {
 }
 """How pages that would take minutes are made shorter. Nothing else is changed."""
 
-NEEDS = {"training.md": "torch", "vector_environments.md": "stable_baselines3", "coming_from.md": "stable_baselines3"}
+NEEDS = {
+    "training.md": "torch",
+    "vector_environments.md": "stable_baselines3",
+    "coming_from.md": "stable_baselines3",
+    "policies.md": "stable_baselines3",
+}
 """What is not installed with every version of Python that the tests run on."""
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-TARGETS = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+TARGETS = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 COMMANDS = typer.main.get_command(app)
 FIRST = ROOT / "docs" / "guide" / "getting_started.md"
 WITH_PYTHON = [page for page in PAGES if blocks_of(page, "python")]

@@ -11,6 +11,8 @@ import pytest
 
 from stretto.errors import UsageError
 from stretto.evaluation.evaluate import evaluate
+from stretto.evaluation.plan import Entry, Plan
+from stretto.missions.mission import Mission
 from stretto.policies.spec import PolicySpec
 from tests.evaluation.players import Drawing, Faulty, GlobalDrawing, Stateful
 
@@ -172,3 +174,18 @@ def test_what_is_told_of_a_failure_has_no_address_in_it_which_differs_from_proce
     (record,) = evaluate("gym:CartPole-v1", policy, episodes=1, jobs=0).records
     assert "<object object>" in record.failure.message
     assert "0x" not in json.dumps(record.as_json())
+
+
+def test_of_more_policies_than_agents_some_play_in_each_episode_in_proportion():
+    even = tuple(PolicySpec(name, Drawing) for name in "abcd")
+    plan = Plan((Mission("game", dict),), (Entry("mix", even),), 99, 0)
+    groups = [frozenset(plan.episode(0, 0, e, "xy").policies.values()) for e in range(60)]
+    assert {groups.count(group) for group in groups} == {10}  # six pairs, each as often
+    assert plan.episode(0, 0, 7, "xy") == replace(plan, episodes=8).episode(0, 0, 7, "xy")
+    sides = [plan.episode(0, 0, e, "xy").policies["x"] for e in range(240)]
+    assert min(sides.count(one) for one in range(4)) > 35
+    uneven = tuple(PolicySpec(name, Drawing, proportion=10.0 if name == "a" else 1.0) for name in "abcd")
+    plan = replace(plan, entries=(Entry("mix", uneven),))
+    met = [[*plan.episode(0, 0, e, "xy").policies.values()] for e in range(60)]
+    assert all(len(set(pair)) == 2 for pair in met)
+    assert sum(0 in pair for pair in met) > 50

@@ -147,3 +147,30 @@ def test_a_world_that_changes_the_action_in_place_does_not_change_the_next_one()
 def test_a_space_without_zeros_is_refused_with_the_spaces_that_do():
     with pytest.raises(UsageError, match=r"Discrete, MultiDiscrete, .* got Text"):
         idle(spaces.Text(5))
+
+
+MASKED = {
+    "Discrete": (spaces.Discrete(4, start=2), [0, 1, 0, 1], {3, 5}),
+    "nothing allowed": (spaces.Discrete(3), [0, 0, 0], {0, 1, 2}),
+    "MultiDiscrete": (spaces.MultiDiscrete([2, 3]), [0, 1, 1, 0, 1], {(1, 0), (1, 2)}),
+    "another mask": (spaces.Discrete(3), [1, 0], {0, 1, 2}),
+}
+
+
+def masked(kind, space, mask):
+    shown = spaces.Dict(action_mask=spaces.MultiBinary(len(mask)), place=spaces.Discrete(2))
+    agent = kind(WorldSpec(("agent",), {"agent": shown}, {"agent": space})).agent_policy("agent")
+    agent.reset(np.random.default_rng(0))
+    actions = [agent.step({"action_mask": np.array(mask, np.int8), "place": 0}) for _ in range(60)]
+    assert all(space.contains(action) for action in actions)
+    return {tuple(action.tolist()) if action.shape else int(action) for action in map(np.asarray, actions)}
+
+
+@pytest.mark.parametrize(("space", "mask", "allowed"), MASKED.values(), ids=MASKED)
+def test_random_draws_among_the_actions_that_a_mask_allows(space, mask, allowed):
+    assert masked(Random, space, mask) == allowed
+
+
+@pytest.mark.parametrize(("space", "mask", "allowed"), MASKED.values(), ids=MASKED)
+def test_noop_takes_the_first_action_that_a_mask_allows(space, mask, allowed):
+    assert masked(Noop, space, mask) == {min(allowed)}

@@ -20,7 +20,9 @@ from stretto.policies.networks.network import NetworkSettings  # noqa: E402
 from stretto.policies.networks.onnx import export_onnx  # noqa: E402
 from stretto.policies.networks.policies import ActorPolicy  # noqa: E402
 from stretto.policies.networks.values import ValuePolicy, ValueSettings  # noqa: E402
+from stretto.policies.onnx_file import OnnxFile  # noqa: E402
 from stretto.seeding import SeedTree  # noqa: E402
+from stretto.spaces import row_of  # noqa: E402
 
 AGENTS = "a", "b"
 FIVE = spaces.Box(-1, 1, (5,))
@@ -56,6 +58,11 @@ def batch_of(space: Any, rows: int) -> Any:
     return np.stack([space.sample() for _ in range(2 * rows)]).reshape(2, rows, *space.shape)
 
 
+def given_row(seen: Any) -> Any:
+    """Return what agent b sees of what both see."""
+    return {name: part[1] for name, part in seen.items()} if isinstance(seen, dict) else seen[1]
+
+
 POLICIES = {
     "numbers": lambda: actor_of(FIVE, spaces.Box(np.float32([-2, 0]), np.float32([2, 5]))),
     "a GRU": lambda: actor_of(FIVE, spaces.MultiDiscrete([3, 2]), memory="gru", memory_width=8),
@@ -80,6 +87,9 @@ def test_a_file_takes_the_actions_of_the_policy_for_any_number_of_rows(kind: str
     for rows in (1, 7):
         states = None if initial is None else np.broadcast_to(initial, (2, rows, *initial.shape)).copy()
         theirs = None if states is None else states[1]
+        ours = OnnxFile(policy.world)  # the file as a policy
+        ours.load(str(tmp_path / "agent.onnx"))
+        agents = [ours.agent_policy("b") for _ in range(rows)]
         for _ in range(2):
             seen = batch_of(policy.world.observation_spaces["b"], rows)
             answer = policy.step_block(seen, states, None)
@@ -89,6 +99,8 @@ def test_a_file_takes_the_actions_of_the_policy_for_any_number_of_rows(kind: str
                 given["state"] = theirs
             found = session.run(None, given)
             np.testing.assert_allclose(found[0], answer.actions[1], rtol=1e-5, atol=1e-5)
+            each = [row_of(policy.world.observation_spaces["b"], given_row(seen), i) for i in range(rows)]
+            np.testing.assert_allclose(ours.step_batch(agents, each), answer.actions[1], rtol=1e-5, atol=1e-5)
             if theirs is not None:
                 np.testing.assert_allclose(found[1], answer.states[1], rtol=1e-5, atol=1e-5)
                 states, theirs = answer.states, found[1]

@@ -90,8 +90,9 @@ def test_what_parallel_stands_for() -> None:
     assert found(parallel_training=False).learner_set == "sequential"
     assert found(num_workers=3).workers == 3
     assert found(enabled=False).serial
-    with pytest.raises(UsageError, match=r"loop: pipelined .* not there yet"):
-        found(async_learning=True)
+    assert found(async_learning=True).loop == "pipelined"
+    assert found(async_learning=True, enabled=False).serial  # the same result, computed one after the other
+    assert found().loop == "sync"
 
 
 @pytest.mark.parametrize(

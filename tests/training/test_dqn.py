@@ -31,9 +31,9 @@ from stretto.training.blocks import learner_blocks  # noqa: E402
 from stretto.training.learners.base import LearnerBlock, Metrics  # noqa: E402
 from stretto.training.learners.dqn import Dqn  # noqa: E402
 from stretto.training.learners.dqn_settings import DqnSettings  # noqa: E402
-from stretto.training.loop import SyncLoop  # noqa: E402
+from stretto.training.loop import Loop  # noqa: E402
 from stretto.training.schedules import Schedule  # noqa: E402
-from stretto.training.sets import LearnerSet  # noqa: E402
+from stretto.training.sets import LearnerSet, Workplace  # noqa: E402
 from stretto.workers.backends import PROCESS, SERIAL  # noqa: E402
 from stretto.workers.base import Backend  # noqa: E402
 
@@ -60,8 +60,8 @@ def weights_after(world: str, settings: DqnSettings, size: int = 8, backend: Bac
     with stretto.make_vec(world, 4, backend="serial", copy=False) as envs:
         worlds = BlockWorlds(envs)
         blocks = learner_blocks(worlds.kinds, 7, worlds.count, size)
-        learners = LearnerSet(partial(build, blocks, settings), len(blocks), backend, 2)
-        loop = SyncLoop(worlds, learners, Trials(7), settings.rows, 120)
+        learners = LearnerSet(partial(build, blocks, settings), len(blocks), Workplace(backend, 2))
+        loop = Loop(worlds, learners, Trials(7), settings.rows, 120)
         for _ in loop:
             pass
         loop.close()

@@ -86,7 +86,7 @@ def test_an_interval_that_takes_long_is_given_up_and_the_one_before_is_saved(
 ) -> None:
     monkeypatch.setattr(checkpoints, "LONG_SECONDS", 0.0)
     with monkeypatch.context() as patched:
-        patched.setattr(sets.LearnerSet, "learn", pressed_in_call(4, sets.LearnerSet.learn))
+        patched.setattr(sets.LearnerSet, "finish", pressed_in_call(4, sets.LearnerSet.finish))
         steps = interrupted(tmp_path / "run")
     assert steps == whole.history[2]["steps"]
     assert trained(tmp_path / "run", resume=True).agents == whole.agents
@@ -120,13 +120,13 @@ def test_whoever_still_learns_is_ended_at_once(
 def test_intervals_that_are_short_or_whose_state_is_large_are_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    learn = sets.LearnerSet.learn
+    learn = sets.LearnerSet.finish
     monkeypatch.setattr(checkpoints, "LONG_SECONDS", 1e6)
-    monkeypatch.setattr(sets.LearnerSet, "learn", pressed_in_call(2, learn))
+    monkeypatch.setattr(sets.LearnerSet, "finish", pressed_in_call(2, learn))
     assert interrupted(tmp_path / "short", eval_every=NEVER) == 0
     monkeypatch.setattr(checkpoints, "LONG_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "MOST_KEPT_BYTES", 100)
-    monkeypatch.setattr(sets.LearnerSet, "learn", pressed_in_call(2, learn))
+    monkeypatch.setattr(sets.LearnerSet, "finish", pressed_in_call(2, learn))
     assert interrupted(tmp_path / "large", eval_every=NEVER) == 0
 
 

@@ -23,9 +23,9 @@ from stretto.training.blocks import learner_blocks  # noqa: E402
 from stretto.training.learners.dqn import Dqn  # noqa: E402
 from stretto.training.learners.dqn_settings import DqnSettings  # noqa: E402
 from stretto.training.learners.ppo import Ppo, PpoSettings  # noqa: E402
-from stretto.training.loop import SyncLoop  # noqa: E402
+from stretto.training.loop import Loop  # noqa: E402
 from stretto.training.schedules import Schedule  # noqa: E402
-from stretto.training.sets import LearnerSet  # noqa: E402
+from stretto.training.sets import LearnerSet, Workplace  # noqa: E402
 from stretto.training.state_files import read_state, state_contents  # noqa: E402
 from stretto.workers.backends import PROCESS, SERIAL  # noqa: E402
 
@@ -63,13 +63,15 @@ def learner(settings: Any, blocks: Any, number: int) -> Any:
 
 
 @contextmanager
-def loop_of(world: Any, settings: Any, *, sets: Any = SERIAL, **options: Any) -> Iterator[tuple[SyncLoop, LearnerSet]]:
-    """Open a loop of 6 intervals, with 4 environments."""
+def loop_of(
+    world: Any, settings: Any, *, sets: Any = SERIAL, overlaps: bool = False, intervals: int = 6, **options: Any
+) -> Iterator[tuple[Loop, LearnerSet]]:
+    """Open a loop of so many intervals, with 4 environments."""
     with stretto.make_vec(world, 4, copy=False, **{"backend": "serial", **options}) as envs:
         worlds = BlockWorlds(envs)
         blocks = learner_blocks(worlds.kinds, 7, worlds.count)
-        learners = LearnerSet(partial(learner, settings, blocks), len(blocks), sets, 2)
-        loop = SyncLoop(worlds, learners, Trials(7), settings.rows, 6 * 4 * settings.rows - 60, resumable=True)
+        learners = LearnerSet(partial(learner, settings, blocks), len(blocks), Workplace(sets, 2), overlaps=overlaps)
+        loop = Loop(worlds, learners, Trials(7), settings.rows, intervals * 4 * settings.rows - 60, resumable=True)
         try:
             yield loop, learners
         finally:
@@ -106,6 +108,44 @@ def test_a_run_goes_on_as_if_nothing_had_happened(world: str, settings: Any, tmp
             loop.load_state(read_state(read_folder(tmp_path)))
             assert list(loop) == wanted[2:]
             assert weights(learners) == last
+
+
+@pytest.mark.parametrize(
+    ("world", "settings"),
+    [CASES[name] for name in ("numbers of any scale", "a buffer with priorities")],
+    ids=["ppo", "dqn"],
+)
+def test_a_run_goes_on_in_the_middle_of_learning_and_collecting(world: str, settings: Any, tmp_path: Path) -> None:
+    with loop_of(world, settings, overlaps=True) as (loop, learners):
+        wanted = []
+        for interval in loop:
+            wanted.append(interval)
+            if interval.number == 3:
+                write_folder(tmp_path / "middle", state_contents(loop.state()))
+        write_folder(tmp_path / "end", state_contents(loop.state()))
+        last = weights(learners)
+    for sets in (SERIAL, PROCESS):
+        with loop_of(world, settings, sets=sets, overlaps=True) as (loop, learners):
+            loop.load_state(read_state(read_folder(tmp_path / "middle")))
+            assert list(loop) == wanted[3:]
+            assert weights(learners) == last
+    with loop_of(world, settings, overlaps=True) as (loop, learners):  # what was over has nothing more to do
+        loop.load_state(read_state(read_folder(tmp_path / "end")))
+        assert not list(loop)
+        assert weights(learners) == last
+
+
+def test_a_run_that_was_over_goes_on_with_more_steps_as_if_it_had_been_longer_from_the_start(tmp_path: Path) -> None:
+    found = []
+    with loop_of("CartPole-v1", PLAIN, overlaps=True) as (loop, _):
+        list(loop)
+        write_folder(tmp_path, state_contents(loop.state()))
+    for resumed in (False, True):
+        with loop_of("CartPole-v1", PLAIN, overlaps=True, intervals=9) as (loop, learners):
+            if resumed:
+                loop.load_state(read_state(read_folder(tmp_path)))
+            found.append((list(loop)[-1], weights(learners)))
+    assert found[0] == found[1]
 
 
 def test_arrays_of_a_state_come_back_bit_by_bit(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import gymnasium
 
+from stretto.adapters.aec import AecAgents
 from stretto.adapters.gymnasium import OneAgent
+from stretto.adapters.old_gym import modern
 from stretto.adapters.pettingzoo import ParallelAgents
 from stretto.adapters.turns import TurnAgents
 from stretto.adapters.wrapped import WrappedAgents
@@ -15,11 +17,14 @@ from stretto.errors import UsageError
 
 
 def as_agents(env: Any, turns: str = SIMULTANEOUS) -> AgentWorld:
-    """Return a world as one by agent; `turns` is how a `TurnWorld` is played."""
+    """Return a world as one by agent; `turns` is how a `TurnWorld` is played. AEC games have their own order."""
     if isinstance(env, WrappedAgents):
         return env
     if isinstance(env, TurnWorld):
         return TurnAgents(env, sequential=turns == SEQUENTIAL)
+    if hasattr(env, "agent_iter"):
+        return AecAgents(env)
+    env = modern(env)
     if turns == SEQUENTIAL:
         inside = type(getattr(env, "unwrapped", env)).__name__
         raise UsageError(f"only a TurnWorld has sequential turns, got {inside}; play it in simultaneous ones")
@@ -32,12 +37,7 @@ def as_agents(env: Any, turns: str = SIMULTANEOUS) -> AgentWorld:
             f"a TurnWorld must have all of its members from the start, and {type(env).__name__} lacks {missing}"
         )
     if hasattr(env, "possible_agents") and hasattr(env, "step"):
-        if hasattr(env, "agent_iter"):
-            raise UsageError(
-                f"an environment must have PettingZoo's parallel API, and {env} takes turns (AEC); convert it with "
-                f"pettingzoo.utils.aec_to_parallel"
-            )
         return ParallelAgents(env)
     raise UsageError(
-        f"a world must be a gymnasium.Env, a PettingZoo parallel environment or a TurnWorld, got {type(env).__name__}"
+        f"a world must be a gymnasium.Env, one of PettingZoo's environments or a TurnWorld, got {type(env).__name__}"
     )

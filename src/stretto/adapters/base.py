@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from gymnasium import spaces
 
-from stretto.core import Action, AgentId, WorldSpec, WorldStatistics
+from stretto.core import Action, AgentId, Observation, WorldSpec, WorldStatistics
 from stretto.errors import InvalidOutput, Place, UsageError
 
 __calls_user_code__ = True
@@ -74,6 +74,36 @@ class NativeWorld:
 
     def close(self) -> None:
         self.native.close()
+
+
+class Sights(Mapping[AgentId, Observation]):
+    """What agents see now. Those who cannot act are looked at only if somebody asks: observing may be slow.
+
+    When the world goes on, whoever is `unseen` by then is not there any more.
+    """
+
+    def __init__(
+        self,
+        observe: Callable[[AgentId], Observation],
+        seen: dict[AgentId, Observation],
+        unseen: list[AgentId],
+    ) -> None:
+        self._observe, self._seen, self._unseen = observe, seen, unseen
+
+    def __getitem__(self, agent: AgentId) -> Observation:
+        if agent in self._unseen:
+            self._unseen.remove(agent)
+            self._seen[agent] = self._observe(agent)
+        return self._seen[agent]
+
+    def __contains__(self, agent: object) -> bool:
+        return agent in self._seen or agent in self._unseen
+
+    def __iter__(self) -> Iterator[AgentId]:
+        return iter([*self._seen, *self._unseen])
+
+    def __len__(self) -> int:
+        return len(self._seen) + len(self._unseen)
 
 
 def plain_statistics(offered: Mapping[str, Any]) -> WorldStatistics:

@@ -19,6 +19,7 @@ from gymnasium.vector.utils import batch_space, create_empty_array
 from stretto.adapters.agents import as_agents
 from stretto.adapters.base import refuse
 from stretto.adapters.gymnasium import ResetDefaults, lacks_reset_defaults
+from stretto.adapters.old_gym import OldGymEnv, modern
 from stretto.core import SIMULTANEOUS, AgentId, AgentKind, AgentWorld, Observation, Outcome, kinds_of
 from stretto.spaces import Array, Leaf, SpaceLayout, parts, row_of
 
@@ -27,6 +28,7 @@ _WRONG = (KeyError, IndexError, TypeError, ValueError, OverflowError)
 
 def as_env(env: Any, turns: str = SIMULTANEOUS) -> gymnasium.Env[Any, Any]:
     """Return any world that we know how to run as a `gymnasium.Env`; `turns` is how a `TurnWorld` is played."""
+    env = modern(env)
     if isinstance(env, gymnasium.Env) and turns == SIMULTANEOUS:
         return ResetDefaults(env) if lacks_reset_defaults(env) else env
     return AgentBlocks(as_agents(env, turns))
@@ -34,7 +36,7 @@ def as_env(env: Any, turns: str = SIMULTANEOUS) -> gymnasium.Env[Any, Any]:
 
 def native(env: gymnasium.Env[Any, Any]) -> Any:
     """Return the environment as its user knows it."""
-    if isinstance(env, ResetDefaults):
+    if isinstance(env, ResetDefaults | OldGymEnv):
         return env.env
     return env.world.native if isinstance(env, AgentBlocks) else env
 

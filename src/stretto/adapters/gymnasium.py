@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -74,7 +74,7 @@ def ensure_generator(env: gymnasium.Env[Any, Any]) -> None:
     """Let a world that was never seeded have its `np_random` now, so that its state can be recorded."""
     base = env.unwrapped
     if getattr(base, "_np_random", None) is None:
-        _ = base.np_random
+        getattr(base, "np_random", None)  # worlds of old gym may have none
 
 
 def generator_state(env: gymnasium.Env[Any, Any]) -> dict[str, Any] | None:
@@ -109,8 +109,7 @@ class StepLimit:
         self._wrapper._elapsed_steps = self.most - left  # noqa: SLF001
 
 
-@dataclass(frozen=True, slots=True)
-class Direct:
+class Direct(NamedTuple):
     """What does the same as `step` and `reset()` of an environment but for the count of a `limit`, if it has one.
 
     `settled` says whether that is so for good.
@@ -118,9 +117,18 @@ class Direct:
 
     step: StepFunction
     reset: Callable[..., Any]
-    keywords: dict[str, None] = field(default_factory=dict)
-    limit: StepLimit | None = None
-    settled: bool = True
+    keywords: Mapping[str, None]
+    limit: StepLimit | None
+    settled: bool
+
+
+_NONE_GIVEN: Mapping[str, None] = MappingProxyType({})
+_DEFAULTS: Mapping[str, None] = MappingProxyType({"seed": None, "options": None})
+
+
+def around(env: gymnasium.Env[Any, Any]) -> Direct:
+    """Return the way through all wrappers."""
+    return Direct(env.step, env.reset, _NONE_GIVEN, None, settled=False)
 
 
 def direct(env: gymnasium.Env[Any, Any]) -> Direct:
@@ -128,23 +136,29 @@ def direct(env: gymnasium.Env[Any, Any]) -> Direct:
 
     `gymnasium.make` puts three around a world: one that has nothing to do once the world was reset, one that has
     nothing to do once it has checked two steps, and a `TimeLimit`, which counts. A step of CartPole through them takes
-    a tenth more. A wrapper of any other type is called as ever.
+    a tenth more. A wrapper of any other type is called as ever. This takes 2 µs, because thousands of worlds may ask at once.
     """
-    limit = StepLimit(env) if isinstance(env, TimeLimit) and _as_made(env) and _can_be_counted(env) else None
-    inner: Any = env if limit is None else env.env  # type: ignore[attr-defined]
-    while isinstance(inner, OrderEnforcing | PassiveEnvChecker | ResetDefaults) and _as_made(inner):
-        if isinstance(inner, ResetDefaults):
-            idle = True
-        elif isinstance(inner, OrderEnforcing):
-            idle = inner.has_reset
-        else:
-            idle = inner.checked_reset and inner.checked_step and getattr(inner, "checked_data_reuse", True)
-        if not idle:
-            return Direct(env.step, env.reset, settled=False)
+    inner: Any = env
+    limit = None
+    if type(env) is TimeLimit and _as_made(env) and _can_be_counted(env):
+        limit, inner = StepLimit(env), env.env
+    while (has_nothing_to_do := _ONLY_PASS_ON.get(type(inner))) is not None and _as_made(inner):
+        if not has_nothing_to_do(inner):
+            return around(env)
         inner = inner.env
     # Wrappers pass these on even where their own caller gave none, and a world may have other defaults.
-    keywords = {} if inner is env else {"seed": None, "options": None}
-    return Direct(inner.step, inner.reset, keywords, limit)
+    keywords = _NONE_GIVEN if inner is env else _DEFAULTS
+    return Direct(inner.step, inner.reset, keywords, limit, settled=True)
+
+
+_ONLY_PASS_ON: dict[type, Callable[[Any], bool]] = {
+    ResetDefaults: lambda _: True,
+    OrderEnforcing: lambda wrapper: bool(wrapper.has_reset),
+    PassiveEnvChecker: lambda wrapper: bool(
+        wrapper.checked_reset and wrapper.checked_step and getattr(wrapper, "checked_data_reuse", True)
+    ),
+}
+"""Wrappers that may only pass on what they are asked, and what says whether one does."""
 
 
 def _can_be_counted(limit: Any) -> bool:
@@ -154,13 +168,10 @@ def _can_be_counted(limit: Any) -> bool:
 
 
 def _as_made(wrapper: gymnasium.Wrapper[Any, Any, Any, Any]) -> bool:
-    """Whether a wrapper of Gymnasium's is no subclass, and nobody has put another step or reset into it."""
-    kind = type(wrapper)
+    """Whether nobody has put another step or reset into a wrapper than those of its class."""
+    kind, step, reset = type(wrapper), wrapper.step, wrapper.reset
     # Not by `vars`: an object that was asked for its dictionary has slower attributes from then on.
-    return kind in (TimeLimit, OrderEnforcing, PassiveEnvChecker, ResetDefaults) and all(
-        getattr(method, "__func__", None) is own
-        for method, own in ((wrapper.step, kind.step), (wrapper.reset, kind.reset))
-    )
+    return getattr(step, "__func__", None) is kind.step and getattr(reset, "__func__", None) is kind.reset
 
 
 def spec_of(source: str | EnvSpec) -> EnvSpec:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from stretto.adapters.base import AgentRules, NativeWorld, actions_of
-from stretto.core import Action, AgentId, Observation, Outcome, TurnWorld
+from stretto.adapters.base import AgentRules, NativeWorld, Sights, actions_of
+from stretto.core import Action, AgentId, Outcome, TurnWorld
 
 __calls_user_code__ = True
 
@@ -88,34 +88,9 @@ class TurnAgents(NativeWorld):
         self._unseen.clear()
         if len(acting) < len(world.agents):
             self._unseen = [agent for agent in world.agents if agent not in acting]
-        given.observations = _Sights(world, seen, self._unseen) if self._unseen else seen
+        given.observations = Sights(world.observe, seen, self._unseen) if self._unseen else seen
         given.acting = self._acting = acting
         return given
-
-
-class _Sights(Mapping[AgentId, Observation]):
-    """What agents see now. Those who cannot act are looked at only if somebody asks: `observe` may be slow.
-
-    When the world goes on, whoever is `unseen` by then is not there any more.
-    """
-
-    def __init__(self, world: TurnWorld, seen: dict[AgentId, Observation], unseen: list[AgentId]) -> None:
-        self._world, self._seen, self._unseen = world, seen, unseen
-
-    def __getitem__(self, agent: AgentId) -> Observation:
-        if agent in self._unseen:
-            self._unseen.remove(agent)
-            self._seen[agent] = self._world.observe(agent)
-        return self._seen[agent]
-
-    def __contains__(self, agent: object) -> bool:
-        return agent in self._seen or agent in self._unseen
-
-    def __iter__(self) -> Iterator[AgentId]:
-        return iter([*self._seen, *self._unseen])
-
-    def __len__(self) -> int:
-        return len(self._seen) + len(self._unseen)
 
 
 def _nothing(here: Iterable[AgentId]) -> Outcome:

@@ -193,8 +193,8 @@ def _asked(context: typer.Context, values: Mapping[str, Any]) -> Asked:
 def _idle(names: list[str], report: Report) -> str:
     """Say which policies of a mix no agent followed, by mission, as there were too few agents for their share."""
     seen: dict[str, tuple[int, set[str]]] = {}
-    for record in report.records:
-        seen.setdefault(record.mission, (len(record.policies), set(record.policies.values())))
+    for record in report.records:  # with more policies than agents, each episode has some of them
+        seen.setdefault(record.mission, (len(record.policies), set()))[1].update(record.policies.values())
     without = [
         f"{', '.join(idle)} on {mission} ({agents} agent{'s' * (agents != 1)})"
         for mission, (agents, playing) in seen.items()
@@ -204,7 +204,7 @@ def _idle(names: list[str], report: Report) -> str:
         return ""
     return (
         f"every policy of a mix needs agents that follow it, and no agent followed {'; '.join(without)}; "
-        f"give the mission more agents, or the policy a larger proportion"
+        f"give the mission more agents or more episodes, or the policy a larger proportion"
     )
 
 

@@ -18,12 +18,8 @@ from stretto.training.run_files import TRAINING
 from stretto.training.settings import Config
 
 IN_ONE_THREAD: dict[str, Any] = {
-    "parallel": {
-        "enabled": False,
-        **dict.fromkeys(("parallel_training", "async_learning", "num_workers", "use_threads")),
-    },
+    "parallel": {"enabled": False, **dict.fromkeys(("parallel_training", "num_workers", "use_threads"))},
     "learner_set": None,
-    "loop": None,
 }
 """The settings that `--debug` puts in place of others; weights are the same."""
 

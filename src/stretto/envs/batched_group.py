@@ -260,6 +260,9 @@ class BatchedGroup:
     def record(self, on: bool) -> None:
         """Only resets are points to restore from, and replayed ones are not told."""
 
+    def record_soon(self) -> None:
+        """Only resets are points to restore from."""
+
     def rebuild(self, unit: range) -> None:
         for block in self._at_indices(unit):
             block.env.close()

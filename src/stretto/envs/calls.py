@@ -32,7 +32,7 @@ class WorldCalls:
     render_mode: str | None
 
     def __init__(self, engine: Engine, built: messages.Built, mode: AutoresetMode, *, copy: bool, choice: str) -> None:
-        self._engine, self._copy, self.choice = engine, copy, choice
+        self._engine, self._copy, self._choice = engine, copy, choice
         self.num_envs = engine.count
         self.metadata = {**built.metadata, "autoreset_mode": mode}
         self.render_mode = built.render_mode
@@ -52,6 +52,12 @@ class WorldCalls:
         if self._copy:
             arrays = [copier.copy(array) for copier, array in zip(self._copiers, arrays, strict=True)]
         return state.observations.batch(arrays, state.objects)
+
+    @property
+    def choice(self) -> str:
+        """What runs the environments, and why, in one sentence; and whether they were moved since."""
+        placement = self._engine.placement
+        return self._choice if placement is None else self._choice + placement.told
 
     @property
     def engine(self) -> Engine:

@@ -18,6 +18,7 @@ from stretto.envs.arguments import needs_single_worlds, slots_of
 from stretto.envs.arrays import STEP_ALL, WINDOW, Buffers, as_actions, shares, step_some
 from stretto.envs.infos import InfoJoin, entries, merge
 from stretto.envs.messages import Extras
+from stretto.envs.placement import Placement
 from stretto.envs.restoring.recovery import Recovery
 from stretto.envs.slots import Options, Seeds, SlotState
 from stretto.errors import ClosedError, ResetNeeded, UsageError
@@ -45,23 +46,21 @@ class Engine:
         globals_watch: GlobalsWatch | None,
     ) -> None:
         self.supervisor, self.recovery, self.state = supervisor, recovery, state
-        self.count = state.count
-        self.everyone = range(state.count)
+        self.count, self.everyone = state.count, range(state.count)
         self.flying: dict[int, Request] = {}
         self._begun: tuple[list[Any], int, list[Request]] | None = None  # a step of all slots
         self.join_infos: InfoJoin = merge
         self._by_signal = supervisor.backend.shares_memory and not state.actions.loose
         self.stuck: str | None = _NOT_RESET  # why all slots must be reset first
         self._closed: str | None = None
-        self._lease, self.together = lease, blocks > 0
+        self._lease, self._globals_watch, self.together = lease, globals_watch, blocks > 0
         self.hands_over = state.step_alone is not None
-        self.alone = SingleUser()
-        self._limits = recovery.limits
+        self.alone, self._limits = SingleUser(), recovery.limits
+        self.placement: Placement | None = None
         self._keeps_steps = supervisor.backend.start is not None  # worlds of the caller itself are never restored
         self._parts = [slice(seat.factory.slots.start, seat.factory.slots.stop) for seat in supervisor.seats]
         self._seat_of = [seat for seat in supervisor.seats for _ in seat.factory.slots]
         self._windows = [(seat.index, i // WINDOW) for seat in supervisor.seats for i in range(len(seat.factory.slots))]
-        self._globals_watch = globals_watch
         _engines.add(self)
 
     # ---- all slots ----
@@ -74,8 +73,7 @@ class Engine:
         if self.together and (what := needs_single_worlds(seeds, options, slots, self.count)):
             self.check_apart(what)
         state, supervisor = self.state, self.supervisor
-        given_up = any(seat.error is not None for seat in supervisor.seats)
-        failed = self.stuck not in (None, _NOT_RESET) or given_up
+        failed = self.stuck not in (None, _NOT_RESET) or any(seat.error is not None for seat in supervisor.seats)
         if len(slots) < self.count:
             if failed or self.stuck:
                 raise ResetNeeded(
@@ -156,7 +154,11 @@ class Engine:
             return self._stepped(admitted, buffer, None if told is None else (told,), ended)
         buffer = self._prepare(admitted)
         if self._by_signal:
+            if self.placement is not None:
+                self.placement.begin_step()
             answers = self.supervisor.signal_all(STEP_ALL + buffer, "stepping", self._limits.step)
+            if self.placement is not None:
+                self.placement.end_step()
         else:
             answers = self.supervisor.settle(self._ask_to_step(admitted, buffer))
         return self._stepped(admitted, buffer, answers)
@@ -321,10 +323,9 @@ class Engine:
         """Use another source of tasks for all episodes that begin from now on."""
         with self.alone:
             self.check_idle()
-            state = self.state
-            state.set_tasks(tasks)
+            self.state.set_tasks(tasks)
             if self.stuck is None:
-                self._tell_next(state.coming_by_task(self.everyone))
+                self._tell_next(self.state.coming_by_task(self.everyone))
 
     def check_open(self) -> None:
         if self._closed:
@@ -364,9 +365,8 @@ class Engine:
             raise ResetNeeded(f"the environments must be reset before they are stepped, because {self.stuck}")
         if not slots:
             raise UsageError("ids must be those of one environment or more, got none")
-        for slot in slots:
-            if slot in self.flying:
-                raise UsageError(f"an environment must be received before it is sent again, slot {slot} was not")
+        for slot in filter(self.flying.__contains__, slots):
+            raise UsageError(f"an environment must be received before it is sent again, slot {slot} was not")
         return slots
 
     def close(self) -> None:

@@ -68,6 +68,9 @@ class Group(Protocol):
     def record(self, on: bool) -> None:
         """Keep points to restore slots from, or not."""
 
+    def record_soon(self) -> None:
+        """Let the next episode of every world be a point to restore its slot from."""
+
     def rebuild(self, unit: range) -> None:
         """Replace worlds by new ones, as if nothing had happened to them yet."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
@@ -123,7 +124,9 @@ class GroupService:
         if port.pickles:
             port.mail = BlamingMail(port.mail, self._blame)
         self._asked: Sequence[int] = ()
+        began = time.perf_counter()
         self._group.build()
+        self._build_seconds = time.perf_counter() - began
         self._observations, self._actions = self._group.layout, self._group.action_layout
         # Which single worlds get as plain numbers: nobody can keep them, and see the next ones.
         self._numbers = isinstance(group, EnvGroup) and self._actions.only is not None and not self._actions.only.shape
@@ -172,18 +175,24 @@ class GroupService:
                 for slot, episode in episodes.items():
                     group.tell_next(slot - group.first, episode)
                 return None
-            case messages.Restore(plans):
-                self._port.muted = True
-                try:
-                    return Restorer(group, self._port.beat).restore(plans)
-                finally:
-                    self._port.muted = False
+            case messages.Restore() | messages.RecordSoon():
+                return self._restore_or_record(message)
             case Attach():
                 return self._attach(message)
             case messages.Describe():
-                return group.describe()
+                return replace(group.describe(), seconds=self._build_seconds)
             case _:
                 raise AssertionError(f"no such message: {message!r}")
+
+    def _restore_or_record(self, message: messages.Restore | messages.RecordSoon) -> object:
+        if isinstance(message, messages.RecordSoon):
+            self._group.record_soon()
+            return None
+        self._port.muted = True
+        try:
+            return Restorer(self._group, self._port.beat).restore(message.plans)
+        finally:
+            self._port.muted = False
 
     def signal(self, code: int) -> object:
         buffer = code & 1

@@ -35,6 +35,7 @@ from stretto.envs.engine import Engine
 from stretto.envs.group_worker import Blocks, GroupService, Singles, Worlds, block_sizes
 from stretto.envs.messages import Attach, Built, Describe, LookAtGlobals
 from stretto.envs.multiagent import MultiAgentVectorEnv
+from stretto.envs.placement import Placement
 from stretto.envs.restoring.recovery import Limits, Recovery
 from stretto.envs.slot import GroupSettings
 from stretto.envs.slots import SlotState
@@ -203,9 +204,9 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         blocks=built.blocks,
         globals_watch=watch,
     )
+    engine.placement = _placement(engine, chosen, built)
     present = VectorEnv if built.agents is None else MultiAgentVectorEnv
-    copy = copy and not engine.hands_over
-    return present(engine, built, mode, copy=copy, choice=chosen.reason)
+    return present(engine, built, mode, copy=copy and not engine.hands_over, choice=chosen.reason)
 
 
 def _choose(
@@ -357,6 +358,13 @@ def _state(
     elif len(supervisor.seats) == 1 and isinstance(first, InlineWorker) and shared is not None and not actions.loose:
         state.step_all = partial(first.do, cast(GroupService, first.service).step_all)
     return state
+
+
+def _placement(engine: Engine, chosen: Choice, built: Built) -> Placement | None:
+    """Let worlds move between workers and the caller as that pays, if they may."""
+    if not chosen.moves or built.blocks or chosen.backend is not PROCESS or chosen.isolate:
+        return None
+    return Placement(engine.supervisor, engine.recovery, engine.state, build_seconds=built.seconds)
 
 
 def _globals_watch(supervisor: Supervisor, limit_seconds: float | None) -> GlobalsWatch | None:

@@ -21,12 +21,17 @@ class Describe:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordSoon:
+    """Ask that the next episode of every world be a point to restore its slot from."""
+
+
+@dataclass(frozen=True, slots=True)
 class Built:
     """A group's worlds exist: what they have in common, and the agents where there are several.
 
     `others` are the spaces of those slots whose spaces are not those of the group's first: of its observations and of its
     actions. Worlds that are batched already lie in so many `blocks`, and can only be reset and stepped together. Where the
-    space of a batch is no matter of course, `observation_batch` is that space.
+    space of a batch is no matter of course, `observation_batch` is that space. Building them took `seconds`.
     """
 
     observation_space: spaces.Space[Any]
@@ -38,6 +43,7 @@ class Built:
     blocks: int = 0
     others: Mapping[int, tuple[spaces.Space[Any], spaces.Space[Any]]] = field(default_factory=dict)
     observation_batch: spaces.Space[Any] | None = None
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

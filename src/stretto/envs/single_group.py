@@ -267,6 +267,10 @@ class EnvGroup:
     def record(self, on: bool) -> None:
         self.clock.recording = on
 
+    def record_soon(self) -> None:
+        for slot in self.slots:
+            slot.record_next()
+
     def rebuild(self, unit: range) -> None:
         self.slots[unit.start].rebuild()
 

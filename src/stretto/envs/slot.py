@@ -15,6 +15,7 @@ from stretto.adapters.blocks import AgentBlocks
 from stretto.adapters.gymnasium import (
     Direct,
     StepFunction,
+    around,
     direct,
     ensure_generator,
     generator_state,
@@ -37,6 +38,9 @@ hundred goes into recording.
 
 PROBATION_CALLS = 16
 """How many calls of a world are watched for draws from global generators."""
+
+_LOOK_AGAIN = FIRST_STEPS - 2
+"""How many checks are left when Gymnasium's own wrappers have checked all that they check."""
 
 NEVER = 1 << 62
 
@@ -173,7 +177,7 @@ class Slot:
             self.install()
 
     def _forget(self) -> None:
-        self._direct, self._ready = Direct(self.env.step, self.env.reset, settled=False), None
+        self._direct, self._ready = around(self.env), None
 
     # ---- limits of time: the clock of the group counts for the wrapper, which is right whenever somebody looks ----
 
@@ -199,11 +203,12 @@ class Slot:
     def _guarded(self, step: StepFunction, guard: PrivateGenerators) -> StepFunction:
         def guarded(action: Any) -> Any:
             result = guard.call(step, action)
-            if not guard.on_probation and self._is_watched:
-                self._clock.watched -= 1
-                self._is_watched = False
-            if not guard.needed:
-                self.install()
+            if guard.left <= 0:
+                if self._is_watched:
+                    self._clock.watched -= 1
+                    self._is_watched = False
+                if not guard.needed:
+                    self.install()
             return result
 
         if guard.on_probation and not self._is_watched:
@@ -217,8 +222,10 @@ class Slot:
             if self._strict or self.layout is None or not is_plainly_right(self.layout, result):
                 self._check(result)
             if self._settings.checks == "first":
-                self._unchecked -= 1
-                if self._unchecked == 0:
+                self._unchecked = left = self._unchecked - 1
+                if left == 0 and self.guard.needed:
+                    self._steps[self._index] = step
+                elif left == 0 or (left == _LOOK_AGAIN and not self._direct.settled):
                     self.install()
             return result
 
@@ -322,7 +329,7 @@ class Slot:
         """
         self.next, self.episode, self.seed, self._ever_reset = plan.next, plan.lost_episode, plan.slot_seed, True
         self._next_seed = None if self._settings.episode_seeds and self.seed is not None else plan.lost_seed
-        self.recorded = self._clock.now - RECORD_EVERY  # the next episode is a point to restore from
+        self.record_next()
         self.reset_instead()
         if reason is not None:
             assert plan.expected is not None
@@ -333,6 +340,10 @@ class Slot:
                 return last
 
             self._steps[self._index] = lost
+
+    def record_next(self) -> None:
+        """Let the next episode be a point to restore the slot from."""
+        self.recorded = self._clock.now - RECORD_EVERY
 
     def _seed_of_episode(self) -> int | None:
         if self._next_seed is not None:

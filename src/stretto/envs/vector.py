@@ -50,9 +50,6 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
     Use `stretto.make_vec`. What Gymnasium's `SyncVectorEnv` promises holds here; results are the same for every
     backend, transport and number of workers. With `copy=False` arrays are views: they stay as they are through one
     more step and are overwritten by the second; read them, never write into them.
-
-    Attributes:
-        choice: what runs the environments, and why, in one sentence.
     """
 
     def __init__(self, engine: Engine, built: Built, mode: AutoresetMode, *, copy: bool, choice: str) -> None:

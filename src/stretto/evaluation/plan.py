@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations, islice
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ LOCKSTEP_ROWS = 16
 """About how many agents a batch has, where a policy can act for several at once: as many episodes are played in step."""
 
 MOST_ROWS = 64
+
+_MOST_GROUPS = 10_000
+"""Of so many groups of policies at most, each plays in its turn; of more, some are drawn."""
 
 HANG_SECONDS = 60.0
 """How long a step may take, of the world or of all agents together, before it counts as hung."""
@@ -172,11 +176,8 @@ class Plan:
         """Say how an episode begins. Its seed does not depend on the policies: all are compared on the same episodes."""
         name = self.missions[mission].name
         tree = SeedTree(self.seed).child("mission", name, "episode", episode)
-        specs = self.entries[entry].specs
-        counts = shares([spec.proportion for spec in specs], len(agents))
-        assigned = [policy for policy, count in enumerate(counts) for _ in range(count)]
-        if len(specs) > 1:
-            assigned = [assigned[i] for i in tree.child("mix").generator().permutation(len(agents))]
+        proportions = [spec.proportion for spec in self.entries[entry].specs]
+        assigned = _assigned(proportions, len(agents), episode, tree.child("mix"))
         # Its rows in batches follow from its number, not from the episodes that happen to be played in step with it.
         first_row = episode % _most_in_step(len(agents)) * len(agents)
         seed = tree.seed() if self.episode_seeds is None else self.episode_seeds[episode]
@@ -199,6 +200,26 @@ class Plan:
                     about = {"rows": batch_rows(seen, i), "rows_interchangeable": seen.interchangeable[i]}
                     found.setdefault(self.missions[mission].name, {})[spec.name] = about
         return found
+
+
+def _assigned(proportions: Sequence[float], agents: int, episode: int, stream: SeedTree) -> list[int]:
+    """Return the policy of each agent; there may be more policies than agents, as in games for two.
+
+    Then those of an episode are drawn in proportion. If they have equal shares, all groups of them take turns, so that
+    everybody meets everybody.
+    """
+    count = len(proportions)
+    if count == 1:
+        return [0] * agents
+    rng = stream.generator()
+    if count <= agents:
+        assigned = [policy for policy, share in enumerate(shares(proportions, agents)) for _ in range(share)]
+    elif len(set(proportions)) == 1 and (groups := math.comb(count, agents)) <= _MOST_GROUPS:
+        assigned = list(next(islice(combinations(range(count), agents), episode % groups, None)))
+    else:
+        chances = np.array(proportions) / math.fsum(proportions)
+        assigned = rng.choice(count, agents, replace=False, p=chances).tolist()
+    return [assigned[i] for i in rng.permutation(agents)]
 
 
 def _is_seed(value: Any) -> bool:

@@ -12,12 +12,15 @@ import gymnasium
 
 def has_attribute(env: Any, name: str) -> bool:
     """Whether the world or one of its wrappers has this attribute."""
-    return bool(env.has_wrapper_attr(name))
+    # A world of old gym is asked itself, as its user knows it.
+    return bool(env.has_wrapper_attr(name)) if isinstance(env, gymnasium.Env) else hasattr(env, name)
 
 
 def read_attribute(env: Any, name: str) -> tuple[bool, Any]:
     """Return whether there is such an attribute, and its value, which is not called if it is a method."""
-    return (True, env.get_wrapper_attr(name)) if env.has_wrapper_attr(name) else (False, None)
+    if not has_attribute(env, name):
+        return False, None
+    return True, env.get_wrapper_attr(name) if isinstance(env, gymnasium.Env) else getattr(env, name)
 
 
 def is_wrapped(env: Any, module: str, name: str) -> bool:

@@ -43,10 +43,14 @@ class SpecMaker:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Something that a module or a `.py` file has; imported where it is called."""
+    """Something that a module or a `.py` file has; imported where it is called.
+
+    A module that does not have it may have what is called `otherwise`.
+    """
 
     where: str
     name: str
+    otherwise: str = ""
 
     @property
     def text(self) -> str:
@@ -55,7 +59,7 @@ class Reference:
 
     def find(self) -> Callable[..., Any]:
         """Import it."""
-        found: Callable[..., Any] = imported(self.where, self.name, "world")
+        found: Callable[..., Any] = imported(self.where, self.name, "world", self.otherwise)
         return found
 
 

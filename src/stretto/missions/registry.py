@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from typing import Any
 
+from stretto.identity.source import find_module
 from stretto.registry import Known, first_line, known
 
 ENTRY_POINT_GROUP = "stretto.missions"
@@ -15,6 +16,9 @@ ENTRY_POINT_GROUP = "stretto.missions"
 `make`, as our games have them."""
 
 _GAMES = {"foundry": "Foundry", "netdefense": "Netdefense", "pointgoal": "Pointgoal"}
+
+_ADAPTED = {"CybORG": "stretto.adapters.cyborg"}
+"""Packages whose worlds have short names, and our modules that know these; a package is imported only to make a world."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +34,24 @@ KnownMission = Known[MissionRecipe]
 
 
 def our_missions() -> dict[str, KnownMission]:
-    """Return the missions of our games."""
+    """Return the missions of our games, and those of worlds that we know and that are installed."""
     rows = {}
     for game, name in _GAMES.items():
         module = importlib.import_module(f"stretto.games.{game}")
         rows.update({one.name: one for one in _of_game(game, module, getattr(module, name))})
+    for package, about in _ADAPTED.items():
+        if find_module(package) is not None:
+            module = importlib.import_module(about)
+            rows.update({one.name: one for one in _of_game(package, module, module.make)})
     return rows
+
+
+def package_of(name: str) -> str | None:
+    """Return the package that has the world of this short name, if it is not installed."""
+    for package, about in _ADAPTED.items():
+        if find_module(package) is None and name in importlib.import_module(about).MISSIONS:
+            return package
+    return None
 
 
 def known_missions() -> dict[str, KnownMission]:

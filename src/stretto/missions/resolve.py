@@ -15,6 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from stretto.adapters.agents import as_agents
 from stretto.adapters.gymnasium import spec_of
+from stretto.adapters.old_gym import modern
 from stretto.adapters.wrapped import limit_steps
 from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
@@ -24,7 +25,7 @@ from stretto.importing import check_parameters
 from stretto.missions.makers import FactoryMaker, Maker, Reference, SpecMaker, Wrap, WrappedMaker
 from stretto.missions.mission import Mission, Source
 from stretto.missions.mission_files import KEYS, read_entries
-from stretto.missions.registry import KnownMission, known_missions, our_missions
+from stretto.missions.registry import KnownMission, known_missions, our_missions, package_of
 from stretto.registry import near, near_or_all
 from stretto.settings import has_settings, literal, parse_settings, settings_text
 
@@ -91,7 +92,8 @@ def _maker(source: Any, asked: Source, wrappers: Sequence[Wrap], turns: str) -> 
     (mission,) = found
     limit = mission.max_steps
     inner = () if limit is None else (partial(limit_steps, as_agents=partial(as_agents, turns=turns), max_steps=limit),)
-    return WrappedMaker(mission.make, (*inner, *wrappers)) if inner or wrappers else mission.make
+    # Wrappers are Gymnasium's, and take no world of old gym.
+    return WrappedMaker(mission.make, (modern, *inner, *wrappers)) if inner or wrappers else mission.make
 
 
 def _asked(
@@ -216,7 +218,9 @@ def _known(asked: Source) -> list[Mission]:
 
 
 def _unknown_name(name: str, known: Iterable[str], error: UsageError) -> UsageError:
-    """Say that a text is no mission; where it looks like an id of Gymnasium's, with what Gymnasium says of it."""
+    """Say that a text is no mission, and what it may have been: a world that is not installed, or an id of Gymnasium's."""
+    if (package := package_of(name)) is not None:
+        return UsageError(f"the mission {name!r} needs {package}, which is not installed; put its folder on PYTHONPATH")
     looks_like_an_id = "/" in name or name.rpartition("-v")[2].isdecimal()
     if looks_like_an_id:
         return UsageError(f"{error}{near(name, known)}")
@@ -249,12 +253,13 @@ def _unknown(what: str, name: str, names: Iterable[str]) -> UsageError:
 
 
 def _of_pettingzoo(asked: Source, name: str) -> Mission:
-    """Return the world of a module: `mpe2.simple_spread_v3`, or `butterfly.pistonball_v6`; none is imported here."""
+    """Return the world of a module: `mpe2.simple_spread_v3`, or `classic.chess_v6`; none is imported here."""
     module = next((one for one in (name, f"pettingzoo.{name}") if find_module(one) is not None), None)
     if module is None:
         remedy = _file_instead(name, "parallel_env") or "; pip install pettingzoo, or its package"
         raise UsageError(f"no module {name!r} or 'pettingzoo.{name}' is installed{remedy}")
-    found = _of_reference(asked, Reference(module, "parallel_env"), f"PettingZoo's {name}")
+    # A game whose agents can only move one after the other has an `env` alone.
+    found = _of_reference(asked, Reference(module, "parallel_env", otherwise="env"), f"PettingZoo's {name}")
     return replace(found, name=_changed(f"pz:{module.removeprefix('pettingzoo.')}", asked))
 
 

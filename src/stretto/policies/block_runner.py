@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from stretto.spaces import Array
 class BlockRunner:
     """Chooses in the caller's thread, a policy for a block of agents at a time. A call has `rows` rows for episodes.
 
+    `version` is that of the weights that were published last.
+
     Policies that follow each other may be parts of one, so many for each as `parts` says: what agents remember is given back
     as that one would have it.
     """
@@ -24,7 +27,7 @@ class BlockRunner:
     def __init__(
         self, policies: Sequence[BlockPolicy], rows: int, native_threads: int = 1, parts: Sequence[int] | None = None
     ) -> None:
-        self._policies, self._native = policies, NativeThreads(native_threads)
+        self._policies, self._native, self.version = policies, NativeThreads(native_threads), 0
         ends = list(accumulate([1] * len(policies) if parts is None else parts))
         self._blocks = [slice(first, end) for first, end in pairwise([0, *ends])]
         self._agents = sum(len(policy.world.agents) for policy in policies)
@@ -67,7 +70,13 @@ class BlockRunner:
                 actors.remember(episodes, [[array[:, mine] for array in arrays] for arrays in kinds])
 
     def publish(self, version: int, weights: Weights) -> None:
-        raise NotImplementedError("these policies share the weights of whoever made them")
+        """Let policies have weights. Those that share them with whoever learns have them already, and are not named."""
+        if version < self.version:
+            raise AssertionError(f"version {version} of weights comes after version {self.version}")
+        for number, arrays in weights.items():
+            policy: Any = self._policies[number]
+            policy.load_state(arrays)
+        self.version = version
 
     def end(self, episode: EpisodeKey) -> frozenset[str]:
         for actors in self._actors:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from stretto.core import Action, AgentId, AgentPolicy, MultiAgentPolicy, Observation
 from stretto.errors import UsageError
+from stretto.policies.masks import MaskedChoices
 from stretto.seeding.streams import SEED_BITS
 from stretto.spaces import assemble, map_space, parts
 
@@ -22,10 +23,15 @@ IDLE_NAMES = ("noop", "wait")
 
 
 class Random(MultiAgentPolicy):
-    """Draws every action from the agent's own generator, uniformly where the action space is bounded."""
+    """Draws every action from the agent's own generator, uniformly where the action space is bounded.
+
+    Where observations have an action mask, it draws among the actions that are allowed.
+    """
 
     def agent_policy(self, agent: AgentId) -> AgentPolicy:
-        return _Drawing(draw_from(self.world.action_spaces[agent]))
+        seen, acted = self.world.observation_spaces[agent], self.world.action_spaces[agent]
+        masked = MaskedChoices.of(seen, acted)
+        return _Drawing(draw_from(acted)) if masked is None else _DrawingAllowed(masked)
 
 
 class _Drawing(AgentPolicy):
@@ -36,10 +42,20 @@ class _Drawing(AgentPolicy):
         return self._draw(self.rng)
 
 
+class _DrawingAllowed(AgentPolicy):
+    def __init__(self, choices: MaskedChoices) -> None:
+        self._choices = choices
+
+    def step(self, observation: Observation) -> Action:
+        allowed = self._choices.allowed(observation)
+        return self._choices.action([int(mine[self.rng.integers(len(mine))]) for mine in allowed])
+
+
 class Noop(MultiAgentPolicy):
     """Takes the action called noop or wait, else the first of a discrete space, else zeros (or what is nearest to them).
 
-    Where the world names its actions, the names belong to the agents whose action space is discrete.
+    Where the world names its actions, the names belong to the agents whose action space is discrete. Where an action mask
+    does not allow this, it takes the first action that is allowed.
     """
 
     def agent_policy(self, agent: AgentId) -> AgentPolicy:
@@ -48,7 +64,8 @@ class Noop(MultiAgentPolicy):
         names = [name.lower() for name in self.world.action_names]
         if isinstance(space, spaces.Discrete):
             action += next((names.index(name) for name in IDLE_NAMES if name in names[: space.n]), 0)
-        return _Idle(action)
+        masked = MaskedChoices.of(self.world.observation_spaces[agent], space)
+        return _Idle(action) if masked is None else _IdleIfAllowed(masked, action)
 
 
 class _Idle(AgentPolicy):
@@ -58,6 +75,16 @@ class _Idle(AgentPolicy):
     def step(self, observation: Observation) -> Action:
         # A world may change the array that it is given.
         return copy.deepcopy(self._action)
+
+
+class _IdleIfAllowed(AgentPolicy):
+    def __init__(self, choices: MaskedChoices, action: Action) -> None:
+        self._choices, self._action = choices, action
+
+    def step(self, observation: Observation) -> Action:
+        idle = np.ravel(self._action - self._choices.space.start).tolist()
+        allowed = self._choices.allowed(observation)
+        return self._choices.action([n if n in mine else int(mine[0]) for n, mine in zip(idle, allowed, strict=True)])
 
 
 # --- drawing --------------------------------------------------------------------------------------------------

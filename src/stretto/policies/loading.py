@@ -14,6 +14,7 @@ from stretto.core import Action, AgentId, AgentPolicy, MultiAgentPolicy, Observa
 from stretto.errors import UsageError
 from stretto.importing import check_parameters, imported, parameters_of
 from stretto.policies.agent_reset import reset_policy
+from stretto.policies.foreign import TORCH_MODULE
 from stretto.policies.spec import PolicyKind, PolicySpec, kind_of, with_arguments
 from stretto.policies.torch_settings import ask_for_determinism
 
@@ -34,11 +35,13 @@ def load_policy(spec: PolicySpec, world: WorldSpec) -> MultiAgentPolicy:
         where, _, name = found.rpartition(":")
         found = imported(where, name, "policy")
     kind = kind_of(found, spec.name)
-    if spec.data is not None and not callable(getattr(found, "load", None)):
+    if spec.data is not None and kind is not PolicyKind.MODULE and not callable(getattr(found, "load", None)):
         raise UsageError(f"data is given to a policy's load(path), which {spec.name!r} does not have; leave data out")
     match kind:
         case PolicyKind.TEAM:
             return _load_team(found, spec, world)
+        case PolicyKind.MODULE:
+            return _load_module(found, spec, world)
         case PolicyKind.AGENT:
             return _load_agents(found, spec, world)
         case PolicyKind.FUNCTION:
@@ -76,6 +79,23 @@ def _world_parameter(found: Any) -> str | None:
 
 def _annotated(annotation: Any) -> bool:
     return annotation is WorldSpec or (isinstance(annotation, str) and annotation.rpartition(".")[2] == "WorldSpec")
+
+
+def _load_module(found: Any, spec: PolicySpec, world: WorldSpec) -> MultiAgentPolicy:
+    if isinstance(found, type):
+        arguments = {**_offered(found, world=world), **spec.kwargs}
+        check_parameters(found, spec.kwargs, spec.name)
+        _check_arguments(found, spec, (), arguments)
+        make = functools.partial(found, **arguments)
+    else:
+        check_parameters(lambda: None, spec.kwargs, spec.name)
+        make = functools.partial(_itself, found)
+    plays = imported(*TORCH_MODULE, "policy")
+    return cast(MultiAgentPolicy, _with_data(plays(world, make, device=spec.device or "cpu"), spec))
+
+
+def _itself(found: Any) -> Any:
+    return found
 
 
 def _load_agents(found: Any, spec: PolicySpec, world: WorldSpec) -> MultiAgentPolicy:

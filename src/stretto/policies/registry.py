@@ -12,7 +12,7 @@ ENTRY_POINT_GROUP = "stretto.policies"
 
 FORMS = (
     "a known name, the folder of a training run, pkg.module:Class or file.py:Class, perhaps with settings: "
-    "NAME,name=LABEL,data=FILE,kw.x=1"
+    "NAME,name=LABEL,data=FILE,kw.x=1; or a network in a file: FILE.zip (Stable-Baselines3), FILE.onnx, FILE.pt or FILE.pt2"
 )
 """What a user can write for a policy."""
 

@@ -13,6 +13,7 @@ from typing import Any
 from stretto.errors import UsageError
 from stretto.identity.source import find_module
 from stretto.importing import not_importable
+from stretto.policies.foreign import FILES, is_sb3_file, is_sb3_model, is_torch_module, saved_model
 from stretto.policies.registry import FORMS, is_known, registered
 from stretto.registry import near
 from stretto.settings import parse_settings
@@ -53,7 +54,8 @@ class PolicySpec:
             raise UsageError(
                 f"strategy must be one of {', '.join(STRATEGIES)}, got {self.strategy!r}{near(self.strategy, STRATEGIES)}"
             )
-        if self.data is not None and Path(self.data).suffix != ".safetensors":
+        suffix = Path(self.data or "").suffix
+        if self.data is not None and suffix != ".safetensors" and FILES.get(suffix) != self.target:
             raise UsageError(
                 f"data must be a .safetensors file, since others (pickles) can run code when they are loaded, "
                 f"got {self.data!r}; save the weights with safetensors"
@@ -70,6 +72,8 @@ class PolicySpec:
         if isinstance(policy, (str, Path)):
             return parse_policy(str(policy))
         name = getattr(policy, "__name__", type(policy).__name__)
+        if is_sb3_model(policy):
+            return cls(name, FILES[".zip"], {"content": saved_model(policy)})
         kind_of(policy, name)
         return cls(name, policy)
 
@@ -83,12 +87,15 @@ class PolicyKind(Enum):
     """What the code of a policy is."""
 
     TEAM = auto()  # a class with agent_policy: what agents share
+    MODULE = auto()  # a module of torch, or a class of such
     AGENT = auto()  # a class with step or __call__: one agent in one episode
     FUNCTION = auto()  # from observation to action
 
 
 def kind_of(found: Any, name: str) -> PolicyKind:
     """Say what kind of policy `found` is; anything else is refused."""
+    if is_torch_module(found) and not hasattr(found, "agent_policy"):
+        return PolicyKind.MODULE
     if not isinstance(found, type):
         if callable(found) and not hasattr(found, "agent_policy"):
             return PolicyKind.FUNCTION
@@ -133,6 +140,8 @@ def parse_policy(text: str, *, allow_import: bool = True) -> PolicySpec:
     if (run := _trained(settings.name)) is not None:
         target, agent, data = run
         kwargs |= agent
+    elif (file := _network_file(settings.name, allow_import)) is not None:
+        target, data = file
     else:
         target = _target(settings.name, allow_import)
     spec = PolicySpec(
@@ -163,6 +172,22 @@ def _trained(name: str) -> tuple[str, dict[str, Any], str] | None:
         )
     files = newest_checkpoint(Path(folder).expanduser(), only=(POLICIES,))
     return TRAINED, {"agent": agent} if agent else {}, str(files[POLICIES])
+
+
+def _network_file(name: str, allow_import: bool) -> tuple[str, str] | None:
+    """Return what plays by a network in a file, and the file; `None` if a text names none."""
+    target = FILES.get(Path(name).suffix)
+    if target is None or is_known(name):
+        return None
+    _check_exists(_absolute(name), "the file of a policy")
+    if Path(name).suffix == ".zip" and not is_sb3_file(_absolute(name)):
+        raise UsageError(f"a policy in a .zip file is a model that Stable-Baselines3 has saved, and {name} is none")
+    if not allow_import and Path(name).suffix != ".onnx":
+        raise UsageError(
+            f"a policy that a file names must be a known name, since others can run code when they are loaded, got "
+            f"{name!r}; pass --allow-import if you trust the file"
+        )
+    return target, name
 
 
 def _target(name: str, allow_import: bool) -> str:

@@ -76,7 +76,9 @@ def torch_as_before() -> Iterator[None]:
 
 
 def _settings(torch: Any) -> tuple[bool, bool, bool]:
-    if torch is None:  # those that it begins with
+    if not hasattr(
+        torch, "are_deterministic_algorithms_enabled"
+    ):  # not imported, or no torch: those that it begins with
         return False, False, False
     return (
         torch.are_deterministic_algorithms_enabled(),
@@ -86,5 +88,6 @@ def _settings(torch: Any) -> tuple[bool, bool, bool]:
 
 
 def torch_installed() -> bool:
-    """Whether torch can be imported; it is not imported for it."""
-    return importlib.util.find_spec("torch") is not None
+    """Whether torch can be imported; it is not imported for it. A single file of that name stands in for it and is none."""
+    spec = importlib.util.find_spec("torch")
+    return spec is not None and spec.submodule_search_locations is not None

@@ -58,6 +58,25 @@ def seeded_words(seed: int) -> bytes:
     return _asked(_seeder) if _of_seeder is None else bytes(_of_seeder)
 
 
+def has_normal_of_random() -> bool:
+    """Whether `random` keeps a normal number."""
+    return _the_random.gauss_next is not None
+
+
+Memory = tuple[memoryview, memoryview, memoryview, memoryview]
+"""The states of `random` and of a twister, and of both the index with the word beside it.
+
+Every draw moves an index, or it makes new words. So these 8 bytes tell all that 2,500 would.
+"""
+
+
+def shown_memory(twister: Twister) -> Memory:
+    """Return the memory of `random` and of a twister, where `can_be_seen()`."""
+    assert _of_random is not None
+    assert twister.memory is not None
+    return _of_random, twister.memory, _of_random[:8].cast("Q"), twister.memory[-8:].cast("Q")
+
+
 def can_be_seen() -> bool:
     """Whether the states of `random` and of numpy are read in their memory."""
     return _of_random is not None and _of_seeder is not None and _normal is not None

@@ -125,14 +125,16 @@ class PrivateGenerators:
 
     `run(function)` swaps them in around a call. For the first `probation` calls all of them are swapped and watched;
     after that only those that the world drew from, so that a world which draws from none costs nothing.
-    The probation is counted per world, hence what is found does not depend on how worlds are spread over workers.
+    `left` is how many calls are watched from now on. They are counted per world, hence what is found does not depend on
+    how worlds are spread over workers.
     """
 
     def __init__(self, tree: SeedTree, probation: int = 16, drawn: Iterable[str] = ()) -> None:
-        self._left = probation
+        self.left = probation
         self.drawn: set[str] = set(drawn)
         self.needed = self.on_probation or bool(self.drawn)  # whether calls have to be guarded from now on
         self._streams: dict[str, Stream] = {}
+        self._starts: tuple[bytes, bytes] | None = None  # of the streams, while nothing was drawn
         self._late = False  # whether the last call imported torch and drew from it at once
         self.reseed(tree)
 
@@ -142,21 +144,23 @@ class PrivateGenerators:
             places = {name: tree.child(name) for name in STREAMS}
             seeds = {name: place.seed() if name == "torch" else place.entropy() for name, place in places.items()}
             self._streams = {name: stream(seeds[name]) for name, stream in STREAMS.items()}
+            self._starts = None
 
     @property
     def on_probation(self) -> bool:
         """Whether it is still open which generators the world draws from."""
-        return self._left > 0
+        return self.left > 0
 
     def state(self) -> dict[str, Any]:
         """Return what `set_state` needs to continue the streams from here."""
         streams = {name: stream.state() for name, stream in self._streams.items()}
-        return {"streams": streams, "left": self._left, "drawn": set(self.drawn)}
+        return {"streams": streams, "left": self.left, "drawn": set(self.drawn)}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue the streams from a `state()`."""
         self._streams = {name: STREAMS[name](*stream) for name, stream in state["streams"].items()}
-        self._left, self.drawn = state["left"], set(state["drawn"])
+        self._starts = None
+        self.left, self.drawn = state["left"], set(state["drawn"])
         self.needed = self.on_probation or bool(self.drawn)
 
     def run(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -179,19 +183,39 @@ class PrivateGenerators:
     def call(self, function: Callable[[Any], T], argument: Any) -> T:
         """Do the same as `run`; a call that is only watched costs less inside of `watching_many`."""
         turn = _turn
-        if turn.stand is None or self._left <= 0 or self.drawn or turn.owner != threading.get_ident():
+        stand = turn.stand
+        if stand is None or self.left <= 0 or self.drawn or turn.owner != threading.get_ident():
             return self.run(function, argument)
         try:
-            result: T = turn.stand.run(function, argument, self._streams, self.drawn)
+            result = self._watched(stand, function, argument)
         finally:
-            self._late = False
-            if "torch" in sys.modules:
-                self._look_for_torch()
-                _count_late(self._late)
-            self._watched_once()
+            _count_late(self._late)
         if self._late:
             self._refuse_late_import()
         return result
+
+    def _watched(self, stand: Stand, function: Callable[[Any], T], argument: Any) -> T:
+        """Call a function that finds the streams at their start in the stand; take those that it has used.
+
+        The first steps of thousands of worlds pass through here. So what was not used is neither read nor put back.
+        """
+        for_random, for_numpy, random_index, numpy_index = stand.memory
+        starts = self._starts
+        if starts is None:
+            starts = self._starts = self._streams["random"].began()[0], self._streams["numpy"].began()
+        for_random[:], for_numpy[:] = starts
+        one, other = random_index[0], numpy_index[0]
+        self._late = False
+        try:
+            return function(argument)
+        finally:
+            if random_index[0] != one or numpy_index[0] != other or stand.was_used():
+                stand.take(self._streams, self.drawn)
+            if "torch" in sys.modules:
+                self._look_for_torch()
+            self.left -= 1
+            if not self.left:
+                self._end_probation()
 
     def _refuse_late_import(self) -> None:
         raise LateImport(
@@ -199,11 +223,11 @@ class PrivateGenerators:
             "would depend on what else runs in the process; import torch at the top of the module"
         )
 
-    def _watched_once(self) -> None:
-        self._left -= 1
-        self.needed = self._left > 0 or bool(self.drawn)
+    def _end_probation(self) -> None:
+        """Keep the streams of generators only if the world has drawn from some."""
+        self.needed = bool(self.drawn)
         if not self.needed:
-            self._streams = {}
+            self._streams, self._starts = {}, None
 
     def run_repeatable(
         self, function: Callable[..., T], *args: Any, undo: Callable[[T], object] | None = None, **kwargs: Any
@@ -216,8 +240,11 @@ class PrivateGenerators:
             return function(*args, **kwargs)
         if TorchStream.is_imported():
             return self._run(function, *args, **kwargs)
-        before = self.state()
-        result = self._run(function, *args, **kwargs)
+        before, turn = self.state(), _turn
+        if turn.stand is None or not self.on_probation or self.drawn or turn.owner != threading.get_ident():
+            result = self._run(function, *args, **kwargs)
+        else:
+            result = self._watched(turn.stand, lambda _: function(*args, **kwargs), None)
         if not self._late:
             return result
         if undo is not None:
@@ -239,7 +266,9 @@ class PrivateGenerators:
             while len(turn.restores) > outer:  # none are left where the turn was taken away
                 turn.restores.pop()()
             if watched:
-                self._watched_once()
+                self.left -= 1
+                if not self.left:
+                    self._end_probation()
             turn.lock.release()
 
     def _swap_in(self, name: str, watched: bool) -> Callable[[], None]:

@@ -12,10 +12,12 @@ import numpy as np
 from stretto.seeding.generator_memory import (
     STATE_BYTES,
     Twister,
+    has_normal_of_random,
     numpy_words,
     read_numpy,
     read_random,
     seeded_words,
+    shown_memory,
     write_numpy,
     write_random,
 )
@@ -175,31 +177,40 @@ class Stand:
 
     def __init__(self) -> None:
         self._outer = read_random(), read_numpy()
-        self._twister = _spare.pop() if _spare else Twister()
         write_random((b"\0" * STATE_BYTES, None))
-        write_numpy((self._twister.generator, None))
+        self._look_at(_spare.pop() if _spare else Twister())
+
+    def _look_at(self, twister: Twister) -> None:
+        self._twister = twister
+        write_numpy((twister.generator, None))
+        self.memory = shown_memory(twister)
         generator, _ = read_numpy()
         self._references = sys.getrefcount(generator)  # while nobody else has it
 
-    def run(self, function: Callable[[Any], Any], argument: Any, streams: dict[str, Stream], drawn: set[str]) -> Any:
-        """Call a function with these streams, which are at their start; add to `drawn` those that it has used."""
+    def was_used(self) -> bool:
+        """Whether a generator is there or kept that was not before, or a normal number; draws are seen in `memory`."""
+        generator, normal = read_numpy()
+        references = sys.getrefcount(generator)
+        return (
+            generator is not self._twister.generator
+            or references > self._references
+            or normal is not None
+            or has_normal_of_random()
+        )
+
+    def take(self, streams: dict[str, Stream], drawn: set[str]) -> None:
+        """Give streams their new positions; add to `drawn` those that were used."""
         by_random, by_numpy = streams["random"].began(), streams["numpy"].began()
-        twister = self._twister
-        write_random(by_random)
-        twister.write(by_numpy)
-        try:
-            return function(argument)
-        finally:
-            if (found := read_random()) != by_random:
-                streams["random"].position = found
-                drawn.add("random")
-            generator, normal = read_numpy()
-            used = generator is not twister.generator or normal is not None or twister.read() != by_numpy
-            if used or sys.getrefcount(generator) > self._references:
-                streams["numpy"].position = generator, normal
-                drawn.add("numpy")
-                self._twister = Twister()
-                write_numpy((self._twister.generator, None))
+        if (found := read_random()) != by_random:
+            streams["random"].position = found
+            drawn.add("random")
+            write_random(by_random)  # without a normal number
+        generator, normal = read_numpy()
+        used = generator is not self._twister.generator or normal is not None or self._twister.read() != by_numpy
+        if used or sys.getrefcount(generator) > self._references:
+            streams["numpy"].position = generator, normal
+            drawn.add("numpy")
+            self._look_at(Twister())
 
     def close(self) -> None:
         """Put the global ones back."""

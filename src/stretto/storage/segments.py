@@ -162,3 +162,15 @@ class SegmentBuffer(Buffer[SegmentLayout]):
     def snapshot(self) -> SegmentSnapshot:
         """Hold and show the last segment."""
         return SegmentSnapshot(self.memory, self.take())
+
+    def state(self) -> dict[str, Array]:
+        """Return the last segment by column, with what follows it, copied: arrays (agents, rows, lanes, ...)."""
+        start, count = (self._ring.head - self.layout.rows - 1) % self.layout.ring.rows, self.layout.rows + 1
+        shown = {name: rows[start : start + count] for name, rows in self.memory.rows.items()}
+        return {name: np.ascontiguousarray(np.moveaxis(rows, 2, 0)) for name, rows in shown.items()}
+
+    def load_state(self, state: Mapping[str, Array]) -> None:
+        """Let the last segment be the one that `state` has returned; no snapshot is held any more."""
+        self._ring.set_counters({"head": self.layout.rows + 1})
+        for name, rows in self.memory.rows.items():
+            rows[: self.layout.rows + 1] = np.moveaxis(state[name], 0, 2)

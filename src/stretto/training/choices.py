@@ -16,7 +16,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Choices:
-    """How a run is computed. `turns` apart, none of it changes a result; `workers` is `None` for as many as are free.
+    """How a run is computed. `turns` and `loop` apart, none of it changes a result; `workers`: `None` is as many as are free.
 
     `turns` are `auto` until `settled_turns` says what that is.
     """
@@ -44,17 +44,12 @@ def choices_of(config: Config) -> Choices:
     learner_set = _one(named, training, sets, config)
     loop = _one("parallel.async_learning", parallel.async_learning, {True: "pipelined", False: "sync"}, config)
     if not parallel.enabled:
-        for key, chosen in (("learner_set", config.learner_set), ("loop", config.loop)):
-            if chosen in ("threads", "processes", "pipelined"):
-                raise _conflict("parallel.enabled", False, key, chosen)
-        for name in ("parallel_training", "async_learning", "use_threads", "num_workers"):
+        if config.learner_set in ("threads", "processes"):
+            raise _conflict("parallel.enabled", False, "learner_set", config.learner_set)
+        for name in ("parallel_training", "use_threads", "num_workers"):
             if getattr(parallel, name):
                 raise _conflict("parallel.enabled", False, f"parallel.{name}", getattr(parallel, name))
         learner_set = "stacked" if learner_set in (None, "auto") else learner_set
-    if loop == "pipelined":
-        raise UsageError(
-            "loop: pipelined (parallel.async_learning) learns while it collects, which is not there yet; leave it out"
-        )
     return Choices(
         turns or SIMULTANEOUS, learner_set or "auto", loop or "sync", parallel.num_workers, not parallel.enabled
     )

@@ -59,7 +59,7 @@ class TrainingProgress:
         self.steps, self.intervals = interval.steps, interval.number
         for agent, metrics in interval.metrics.items():
             mine = self.agents.setdefault(agent, AgentProgress())
-            mine.metrics = dict(metrics)
+            mine.metrics = dict(metrics) or mine.metrics
             mine.recent.extend(filter(math.isfinite, interval.returns.get(agent, ())))
             mine.episodes += len(interval.returns.get(agent, ()))
         for failure in interval.failures:

@@ -24,16 +24,17 @@ from stretto.errors import BlocksMatter, UsageError, user_stacklevel
 from stretto.policies.networks.check import stacks_exactly
 from stretto.policies.networks.network import Network
 from stretto.training.blocks import learner_blocks, parts_of
-from stretto.training.choices import choices_of, world_options
+from stretto.training.choices import Choices, choices_of, world_options
 from stretto.training.learners.base import Learner, LearnerBlock
 from stretto.training.learners.known import learner_named
-from stretto.training.loop import Interval, SyncLoop
-from stretto.training.sets import LearnerSet
+from stretto.training.loop import Interval, Loop
+from stretto.training.sets import LearnerSet, Workplace
 from stretto.training.settings import Config
 from stretto.training.turns import LearningTurns, priority_named
 from stretto.workers.backends import PROCESS, SERIAL, THREAD
+from stretto.workers.base import Backend
 
-_SETS = {"stacked": SERIAL, "sequential": SERIAL, "threads": THREAD, "processes": PROCESS}
+_SETS = {"threads": THREAD, "processes": PROCESS}
 
 LONG = 10**11
 """`auto` lets processes learn where all rows that are learned from, times the weights of an agent, are more than this: about
@@ -97,6 +98,20 @@ def _is_long(config: Config, blocks: list[LearnerBlock], build: Callable[[int], 
     return isinstance(network, Network) and agents * int(rows) * network.parameters.flat.shape[1] > LONG
 
 
+def _where(choices: Choices, workers: int, *, is_long: bool) -> tuple[Backend, int]:
+    """Return where learners compute, and in how many workers; `is_long` says whether all cores pay.
+
+    Learners that overlap with collecting have a process of their own at least, unless there is a single core.
+    """
+    if choices.learner_set in ("threads", "processes"):
+        return _SETS[choices.learner_set], workers
+    if choices.loop == "sync":
+        return (PROCESS, workers) if is_long and workers > 1 else (SERIAL, 1)
+    if choices.serial or workers == 1:
+        return SERIAL, 1
+    return PROCESS, max(1, workers // 2) if choices.learner_set == "auto" else 1
+
+
 class Run:
     """Collects and learns, an interval at a time, until it has done all steps; a context manager.
 
@@ -136,30 +151,26 @@ class Run:
             build = partial(build_learner, config.learner, settings, planned)
             exact = _stacks_exactly(planned, build, settings)
             workers = choices.workers or budget.total
-            chosen = choices.learner_set
-            if chosen == "auto":
-                chosen = "processes" if workers > 1 and exact and _is_long(config, planned, build) else "stacked"
-            if exact and chosen == "sequential":
+            is_long = choices.learner_set == "auto" and exact and _is_long(config, planned, build)
+            backend, learning = _where(choices, workers, is_long=is_long)
+            if exact and choices.learner_set == "sequential":
                 planned = learner_blocks(worlds.kinds, seed, worlds.count, 1, devices)
             parts = [[block] for block in planned]
-            if exact and _SETS[chosen] is not SERIAL and _is_separable(config):
-                parts = [parts_of(block, -(-workers // len(planned))) for block in planned]
+            if exact and backend is not SERIAL and _is_separable(config):
+                parts = [parts_of(block, -(-learning // len(planned))) for block in planned]
             blocks = [part for some in parts for part in some]
             self.learners = LearnerSet(
                 partial(build_learner, config.learner, settings, blocks),
                 list(map(len, parts)),
-                _SETS[chosen],
-                workers,
-                native_threads=config.native_threads,
+                Workplace(backend, learning, config.native_threads, config.learner_seconds),
+                overlaps=choices.loop != "sync",
                 turns=partial(
                     LearningTurns, most=config.learners_an_interval, priority=priority_named(config.priority)
                 ),
             )
             stack.callback(self.learners.close)
             act_rows = None if config.act_rows == "auto" else config.act_rows
-            self.loop = SyncLoop(
-                worlds, self.learners, trials, rows, config.steps, act_rows=act_rows, resumable=resumable
-            )
+            self.loop = Loop(worlds, self.learners, trials, rows, config.steps, act_rows=act_rows, resumable=resumable)
             stack.callback(self.loop.close)
             self._stack = stack.pop_all()
 

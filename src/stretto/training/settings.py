@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from stretto.policies.networks.limits import Whole
+from stretto.policies.networks.limits import Positive, Whole
 from stretto.training.learners.dqn_settings import DqnSettings
 from stretto.training.learners.own_settings import OwnSettings, is_own
 from stretto.training.learners.ppo_settings import PpoSettings
@@ -13,7 +13,7 @@ from stretto.training.learners.ppo_settings import PpoSettings
 
 @dataclass(frozen=True)
 class ParallelSettings:
-    """How much of a run is done at once. `train_interval` apart, none of these changes a result.
+    """How much of a run is done at once. `train_interval` and `async_learning` apart, none of these changes a result.
 
     They stand for finer choices; `None` leaves the choice to those. Agents learn after `train_interval` epochs, each of
     which has `rows` rows of every environment.
@@ -70,6 +70,8 @@ class Config:
     waited, and returns a number. `block` is how many agents are computed together, `act_rows` how many rows a call has in
     which they act (`auto`: one for each environment), and `native_threads` how many threads a computation has. `device` is
     where networks compute, by torch's name for it; of several, with commas between them, each block has the next one.
+    `loop: pipelined` collects an interval while agents learn from the one before. Learners that take longer than
+    `learner_seconds` for an interval hang, and do it again in a new process; `null` waits for ever.
     """
 
     learner: str = "ppo"
@@ -91,6 +93,7 @@ class Config:
     block: Whole = 8
     act_rows: Whole | Literal["auto"] = "auto"
     native_threads: Whole = 1
+    learner_seconds: Positive | None = 600.0
     device: str = "cpu"
 
     @property

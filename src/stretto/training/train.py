@@ -182,7 +182,8 @@ class _Task:
         settings["parallel"] = {"train_interval": settings["parallel"]["train_interval"]}
         if choices_of(self.config).learner_set == "sequential":
             settings["block"] = 1
-        del settings["checkpoint"], settings["tracking"], settings["learner_set"]
+        settings["loop"] = choices_of(self.config).loop
+        del settings["checkpoint"], settings["tracking"], settings["learner_set"], settings["learner_seconds"]
         return {
             "steps": steps,
             "config": settings,

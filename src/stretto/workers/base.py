@@ -220,6 +220,10 @@ class Worker:
         """What its service counts; where it shares no memory, as it was some time ago."""
         return int(self.words[COUNT])
 
+    def cpu_seconds(self) -> float:
+        """Return how long its process has computed; 0 if that is the caller's, or cannot be told."""
+        return 0.0
+
     @property
     def has_mail(self) -> bool:
         """Whether it has sent something that was not collected yet."""

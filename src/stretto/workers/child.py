@@ -16,6 +16,7 @@ import time
 from stretto.workers.arena import Arena
 from stretto.workers.base import Port
 from stretto.workers.control import Bell
+from stretto.workers.garbage import Garbage
 from stretto.workers.launcher import STACK_SIGNAL, Descriptors
 from stretto.workers.mail import Disconnected, SocketMail
 from stretto.workers.message import message_port
@@ -62,7 +63,7 @@ def run_worker(fds: Descriptors, parent: int) -> None:
         else:
             port, wait = _shared_port(around, fds, mail)
         finish_lines = forward_output(port, around.log_levels)
-        serve(Host(port), wait)
+        serve(Host(port), wait, Garbage())
         finish_lines()
         ctypes.CDLL(None).fflush(None)  # what a world printed from C
     except (Disconnected, ConnectionError):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO, TextIO
 
-from stretto.errors import Place
+from stretto.errors import Place, SaidOnce, is_news
 from stretto.workers.base import Output, Port
 from stretto.workers.mail import dump
 
@@ -186,6 +186,10 @@ def _deliver(output: Output) -> None:
                 logger.handle(content)
         case "warning":
             message, category, filename, lineno = content
+            if issubclass(category, SaidOnce):
+                if not is_news(message):
+                    return
+                label = ""
             # The slot stands at the end: filters compare how a message begins, and must know it as it was.
             warnings.warn_explicit(f"{message} {label}".rstrip(), category, filename, lineno)
         case _:

@@ -78,6 +78,7 @@ class Seat:
     requests: deque[Request] = field(default_factory=deque)
     values: dict[int, Any] = field(default_factory=dict)
     outputs: list[Output] = field(default_factory=list)
+    has_spoken: bool = False
     built: bool = False
     error: BaseException | None = None
     restarts: int = 0
@@ -87,6 +88,10 @@ class Seat:
     def take(self, worker: Worker, now: float) -> None:
         """Make this the worker of the seat; it knows nothing of what others were asked, and has sent nothing yet."""
         self.worker, self.values, self.since, self.seen, self.error = worker, {}, now, worker.progress, None
+
+    def seat(self, worker: Worker | None, *, inline: bool) -> None:
+        """Make this the worker of the seat, as if it had always been."""
+        self.worker, self.inline = worker, inline
 
     # ---- what its worker has sent ----
 
@@ -104,6 +109,7 @@ class Seat:
                     # What a service says when it is built, which is request 1, it said already if it was before.
                     if frame.number > 1 or not self.built:
                         self.outputs.append(frame)
+                    self.has_spoken = True
                 case Spans(spans):
                     if trace.active is not None:
                         trace.active.spans.extend(spans)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from stretto import trace
 from stretto.workers.base import Failure, Port, Reply, Service, Spans, Start, Stop
 from stretto.workers.control import MESSAGE, RING
+from stretto.workers.garbage import Garbage
 from stretto.workers.mail import dump
 
 Waiting = Callable[[Port, int], int]
@@ -77,8 +78,11 @@ class Host:
         return None
 
 
-def serve(host: Host, wait: Waiting) -> None:
-    """Answer requests until told to stop, or until `wait` raises because the caller has gone."""
+def serve(host: Host, wait: Waiting, garbage: Garbage | None = None) -> None:
+    """Answer requests until told to stop, or until `wait` raises because the caller has gone.
+
+    A process that does nothing else collects its `garbage` between two waits.
+    """
     port = host.port
     words, capacity = port.words, len(port.words) - RING
     answered = 0
@@ -89,6 +93,10 @@ def serve(host: Host, wait: Waiting) -> None:
             answered += 1
             host.answer(answered, code)
             port.finished(answered)
+            if answered == 1 and garbage is not None:
+                garbage.settle()
+        if garbage is not None:
+            garbage.collect_some()
 
 
 def _failure(number: int, error: BaseException, port: Port) -> Failure:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -166,6 +167,14 @@ class History:
         return self._steps + self._own_steps[slot]
 
     # ---- giving it out ----
+
+    def steps_to_replay(self, slot: int) -> float:
+        """Return how many steps it takes to restore a slot; `inf` if that is impossible."""
+        if not self.was_reset[slot]:
+            return 0
+        nearest = self._nearest[slot]
+        steps = math.inf if nearest is None else self._steps_of(slot) - nearest.steps
+        return steps if steps <= self._limit else math.inf
 
     def attempts(self, slot: int) -> list[Attempt]:
         """Return the ways to restore a slot, the best first."""

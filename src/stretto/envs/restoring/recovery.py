@@ -5,19 +5,17 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stretto import hash_seed
 from stretto.envs.arrays import InfoBuffer
 from stretto.envs.messages import Attach, Extras, Restore, Restored
 from stretto.envs.slots import SlotState
 from stretto.errors import FewerWorkers, Place, StrettoError, WorldHung, user_stacklevel
-from stretto.workers.base import Worker
+from stretto.workers.base import Output, Worker
 from stretto.workers.inline import InlineWorker
 from stretto.workers.requests import Request, Seat, sender
-
-if TYPE_CHECKING:
-    from stretto.workers.supervisor import Supervisor
+from stretto.workers.supervisor import EXIT_SECONDS, Supervisor
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Recovery:
         self._shares_infos = False
         self._early_restarts = 0  # of workers that died while they built their worlds, before there was a state
         self._lost_because: dict[int, str | None] = {}
-        self._moved_out = False
+        self.moved_out = False
 
     def attach(self, supervisor: Supervisor, message: Attach, state: SlotState) -> list[Any]:
         """Tell all workers, also those that are started later, where the arrays are; `state` can then restore them.
@@ -155,12 +153,12 @@ class Recovery:
 
     def move_out(self, supervisor: Supervisor) -> None:
         """Move the caller's own share into a worker, so that the caller stays free; tried once."""
-        if self._moved_out or supervisor.backend.start is None:
+        if self.moved_out or supervisor.backend.start is None:
             return
-        self._moved_out = True
+        self.moved_out = True
         for seat in supervisor.seats:
             if isinstance(seat.worker, InlineWorker):
-                reason = self._move_out(supervisor, seat, seat.worker)
+                reason = self.move(supervisor, seat, inline=False)
                 if reason is not None:
                     warnings.warn(
                         f"the caller steps its own share of the environments in recv(), because they cannot be "
@@ -170,10 +168,12 @@ class Recovery:
                         stacklevel=user_stacklevel(),
                     )
 
-    def _move_out(self, supervisor: Supervisor, seat: Seat, inline: InlineWorker) -> str | None:
-        """Restore the share in a worker beside the caller's; if that fails, leave it where it is and say why."""
+    def move(self, supervisor: Supervisor, seat: Seat, *, inline: bool) -> str | None:
+        """Restore a seat's slots in a new worker, in the caller or beside it; say why if that fails, and nothing changes."""
         supervisor.settle(list(seat.requests))
-        seat.inline, seat.worker = False, None
+        old, was_inline = seat.worker, seat.inline
+        assert old is not None
+        seat.seat(None, inline=inline)
         results: list[Restored] = []
         try:
             with supervisor.letting_go():
@@ -187,15 +187,25 @@ class Recovery:
             problems += [] if results else ["the process died"]
         finally:
             if not results or results[0].lost:
+                if isinstance(seat.worker, InlineWorker):
+                    seat.worker.close(0.0)
                 supervisor.give_up(seat, None)
-                seat.inline, seat.worker = True, inline
+                seat.seat(old, inline=was_inline)
                 self.started(seat)
-        if problems:
-            return problems[0]
-        assert self.state is not None
-        self.state.restored(results[0])
-        inline.close(0.0)
-        return None
+        if not problems:
+            _retire(supervisor, seat, old)
+        return problems[0] if problems else None
+
+
+def _retire(supervisor: Supervisor, seat: Seat, old: Worker) -> None:
+    """End a worker whose slots are in another one now."""
+    new, seat.worker = seat.worker, old
+    try:
+        old.close(EXIT_SECONDS)
+        seat.outputs += [frame for frame in old.collect() if isinstance(frame, Output)]
+    finally:
+        supervisor.discard(seat)
+        seat.worker = new
 
 
 def _first_line(error: StrettoError) -> str:

@@ -12,11 +12,9 @@ from gymnasium import spaces
 from torch import Tensor
 
 from stretto.errors import InvalidSpace
+from stretto.policies.masks import mask_among
 from stretto.policies.networks.parameters import padded
 from stretto.spaces import Array, Leaf, leaves
-
-ACTION_MASK = "action_mask"
-"""The part of a Dict observation that says which actions are allowed. It is no input of a network."""
 
 SMALL_IMAGE = 1024
 """An image of at most so many values is taken as plain numbers, unless the settings ask for convolutions."""
@@ -60,7 +58,7 @@ class Inputs:
             raise InvalidSpace(
                 f"a network sees spaces of a fixed shape, got {loose[0].space}; wrap the world, or write a learner"
             )
-        self.mask = next((leaf for leaf in found if leaf.path == (ACTION_MASK,)), None)
+        self.mask = mask_among(found)  # which is no input of a network
         seen = [leaf for leaf in found if leaf is not self.mask]
         if not seen:
             raise InvalidSpace(f"a network must see something, got {space}; add a part besides the action mask")

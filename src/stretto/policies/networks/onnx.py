@@ -18,10 +18,10 @@ from stretto.policies.networks.branches import branches_of
 from stretto.policies.networks.heads import Gaussian
 from stretto.policies.networks.policies import ActorPolicy
 from stretto.policies.networks.values import ValuePolicy
+from stretto.policies.onnx_file import ACTION, NEXT_STATE, STATE
 from stretto.spaces import Array, Leaf
 
 BATCH = "batch"
-STATE, NEXT_STATE, ACTION = "state", "next_state", "action"
 
 
 def export_onnx(policy: ActorPolicy | ValuePolicy, agent: AgentId, path: str | Path) -> None:

@@ -130,8 +130,9 @@ class ValuePolicy(BlockPolicy):
         return self.network.parameters.state()
 
     def load_state(self, state: Mapping[str, Array]) -> None:
-        """Become what `state` has returned."""
+        """Become what `state` has returned; a learner may also say how often to explore, as `epsilon`."""
         self.network.parameters.load_state(state)
+        self.epsilon = float(state.get("epsilon", self.epsilon))
 
     def initial_state(self) -> Any:
         return np.zeros(self.network.state_width, np.float32) if self.network.memory is not None else None

@@ -76,6 +76,9 @@ class Learner(Protocol):
         `progress` is the share of the run so far. Agents that are not `learning` stay as they are; `None`: all learn.
         """
 
+    def acting(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what of a learner's `state` a policy acts by: what the `load_state` of one takes."""
+
     def weights(self) -> list[list[Array]]:
         """Return what each agent has learned: the arrays that its policy depends on."""
 

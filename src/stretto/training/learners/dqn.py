@@ -91,6 +91,10 @@ class Dqn(StackedLearner):
                 found[agent] |= dict(zip(names, means[agent].tolist(), strict=True))
         return found
 
+    def acting(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what of a `state` a policy acts by."""
+        return {**super().acting(state), "epsilon": state["epsilon"]}
+
     def load_policy(self, state: Mapping[str, Array]) -> None:
         """Begin with the weights of a policy that was learned before."""
         self.policy.load_state(state)

@@ -67,7 +67,7 @@ class OwnLearners:
         spaces_of_agent = block.observation_space, block.action_space
         seeds = [int(tree.child("own").generator().integers(1 << 31)) for tree in block.trees]
         self._learners = [make(*spaces_of_agent, seed=seed, **settings.arguments) for seed in seeds]
-        self.policy: BlockPolicy = OwnPolicy(block.world, self._learners)
+        self.policy = OwnPolicy(block.world, self._learners)
         self.layout = SegmentLayout(block.storage(), settings.rows)
         self.updates = np.zeros(len(block.agents), np.int64)
 
@@ -101,6 +101,11 @@ class OwnLearners:
         self.failures.append(failure)
         return {}
 
+    def acting(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what of a `state` agents act by: nobody but they know, so it is all of theirs."""
+        found: Mapping[str, Any] = state["agents"]
+        return found
+
     def weights(self) -> list[list[Array]]:
         """Return all arrays in the state of each learner."""
         return [list(_arrays(_with_arrays(learner.state_dict()))) for learner in self._learners]
@@ -116,8 +121,7 @@ class OwnLearners:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Become what `state` has returned."""
-        for number, learner in enumerate(self._learners):
-            learner.load_state_dict(_with_tensors(state["agents"][str(number)]))
+        self.policy.load_state(state["agents"])
         self.updates[...] = state["updates"]
 
 
@@ -129,6 +133,11 @@ class OwnPolicy(BlockPolicy):
         self._learners = learners
         self._space: spaces.Space[Any] = world.observation_spaces[world.agents[0]]
         self._draws = [int(getattr(learner, "draws", 1)) for learner in learners]
+
+    def load_state(self, states: Mapping[str, Any]) -> None:
+        """Become what agents were, each by its number."""
+        for number, learner in enumerate(self._learners):
+            learner.load_state_dict(_with_tensors(states[str(number)]))
 
     def step_block(self, observations: Any, states: Any, choices: ChoiceStreams) -> BlockAnswer:
         numbers = choices.uniform(max(self._draws))

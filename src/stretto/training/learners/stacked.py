@@ -28,6 +28,10 @@ class StackedLearner(ABC):
         """Which agents could not go on in the last interval, and why."""
         return self._check.failures
 
+    def acting(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what of a `state` a policy acts by: networks, and how observations are normalized."""
+        return {**state["network"], **state.get("observations", {})}
+
     def weights(self) -> list[list[Array]]:
         """Return the weights of each agent."""
         return [[mine.cpu().numpy()] for mine in self._parameters.flat]
