@@ -144,7 +144,8 @@ class AgentStage:
         self._max_steps, self._loading = max_steps, loading
         self.count = worlds.count
         self._spaces = worlds.spec.action_spaces
-        self._known = {agent: known_choices(space) for agent, space in self._spaces.items()}
+        self._known = {agent: frozenset(known_choices(space)) for agent, space in self._spaces.items()}
+        self._known_by_all = frozenset[int]().union(*self._known.values()).intersection(*self._known.values())
         self._running: dict[int, _Episode] = {}
         # One after the other, with nothing around each choice: where none has a limit of time or is recorded.
         self._in_turn = limits.action_seconds is None and trace.active is None
@@ -312,7 +313,10 @@ class AgentStage:
 
     def _admit(self, episode: _Episode, chosen: dict[AgentId, Action]) -> dict[AgentId, Action] | None:
         """Return what a world is given: copies, since it may change them; `None` if the episode ends before that."""
-        episode.step.actions, known, given, fault = chosen, self._known, chosen.copy(), None
+        episode.step.actions, given = chosen, chosen.copy()
+        if WHOLE.issuperset(map(type, chosen.values())) and self._known_by_all.issuperset(chosen.values()):
+            return given
+        known, fault = self._known, None
         for agent, action in chosen.items():
             if type(action) not in WHOLE or action not in known[agent]:
                 fault = fault or self._wrong(episode, agent, action)
