@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from stretto.budget import NativeThreads
 from stretto.training.config import config_of
 from stretto.training.settings import Config
 
@@ -143,8 +144,6 @@ def _times(seconds: Any) -> dict[str, float]:
 
 def stretto_run(problem: Problem, config: Config, seed: int, *, looks: bool) -> dict[str, Any]:
     """Learn as `stretto train` does, and in one process."""
-    import torch
-
     from stretto import make_vec
     from stretto.collection.collector import Trials
     from stretto.collection.worlds import BlockWorlds
@@ -154,7 +153,7 @@ def stretto_run(problem: Problem, config: Config, seed: int, *, looks: bool) -> 
     from stretto.training.sets import LearnerSet, Workplace
     from stretto.workers.backends import SERIAL
 
-    torch.set_num_threads(1)
+    NativeThreads(1).cap_for_good()
     worlds = BlockWorlds(make_vec(problem.make, config.num_envs, backend="serial", copy=False))
     blocks = learner_blocks(worlds.kinds, seed, worlds.count)
     learners = LearnerSet(
@@ -187,6 +186,14 @@ ZOO: dict[tuple[str, str], dict[str, Any]] = {
     ("ppo", "CartPole-v1"): {
         "steps": 100_000, "envs": 8, "n_steps": 32, "batch_size": 256, "gae_lambda": 0.8, "gamma": 0.98, "n_epochs": 20,
         "learning_rate": {"linear": 1e-3}, "clip_range": {"linear": 0.2},
+    },
+    ("ppo", "LunarLander-v3"): {
+        "steps": 1_000_000, "envs": 16, "n_steps": 1024, "batch_size": 64, "gae_lambda": 0.98, "gamma": 0.999,
+        "n_epochs": 4, "ent_coef": 0.01,
+    },
+    ("ppo", "Pendulum-v1"): {
+        "steps": 100_000, "envs": 4, "n_steps": 1024, "batch_size": 64, "gae_lambda": 0.95, "gamma": 0.9, "n_epochs": 10,
+        "learning_rate": 1e-3, "use_sde": True, "sde_sample_freq": 4,
     },
     ("dqn", "CartPole-v1"): {
         "steps": 50_000, "envs": 1, "learning_rate": 2.3e-3, "batch_size": 64, "buffer_size": 100_000, "gamma": 0.99,
@@ -245,13 +252,12 @@ def _sb3_schedule(schedule: Any) -> Any:
 
 def sb3_run(problem: Problem, learner: str, settings: Mapping[str, Any], seed: int, *, looks: bool) -> dict[str, Any]:
     """Learn as SB3 does."""
-    import torch
     from stable_baselines3 import DQN, PPO
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
 
-    torch.set_num_threads(1)
+    NativeThreads(1).cap_for_good()
     given = dict(settings)
     steps, count, normalize = given.pop("steps"), given.pop("envs"), given.pop("normalize", [False, False])
     for name, value in given.items():

@@ -22,6 +22,7 @@ from gymnasium import spaces
 from machine import describe
 from torch import nn
 
+from stretto.budget import NativeThreads
 from stretto.policies.networks.heads import head_of
 from stretto.policies.networks.network import Network, NetworkSettings
 from stretto.seeding import SeedTree
@@ -148,7 +149,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--agents", default="1,2,8,32", help="how many agents, separated by commas")
     given = parser.parse_args()
-    torch.set_num_threads(1)
+    NativeThreads(1).cap_for_good()
     keep_freed_memory()  # as runs do
     print(describe("torch", "numpy"))
     print("\n| | agents | rows | ours, µs | times one by one |\n|---|---:|---:|---:|---:|")

@@ -40,6 +40,10 @@ class TurnWorld(Protocol):
     `end_turn`. Whether all observe before the first acts is up to whoever runs it (see `AgentWorld`). For one seed,
     everything is a function of the actions. A game may also offer `statistics()`: numbers that describe the episode so
     far, by name, or by name and agent; and `save_replay(path)`, which writes the episode to a file of its own kind.
+
+    Two more make sequential turns faster. `observe_many(agents)` returns what `observe` returns for each of them, as a
+    list. `changed(agent)` says whether an agent that has not acted yet may see something else than when the turn began,
+    just after `begin_turn`; it may say yes in doubt.
     """
 
     possible_agents: Sequence[AgentId]
@@ -115,6 +119,16 @@ def kinds_of(spec: WorldSpec) -> list[AgentKind]:
 SIMULTANEOUS, SEQUENTIAL = TURNS = ("simultaneous", "sequential")
 """The turn modes of a `TurnWorld`: all observe before the first acts, or each after the one before it has acted."""
 
+SPECULATIVE, AUTO = "speculative", "auto"
+WAYS_TO_PLAY_TURNS = (*TURNS, SPECULATIVE, AUTO)
+"""How whoever has policies plays a `TurnWorld`. The last two have the result of sequential turns, and compute it in another
+way: agents choose before it is their turn, and again if they see something else by then; or in whichever way is faster."""
+
+
+def turns_of(way: str) -> str:
+    """Return the turn mode whose result a way to play turns has; `AUTO` plays other worlds as they are."""
+    return SIMULTANEOUS if way == SIMULTANEOUS else SEQUENTIAL
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -123,6 +137,9 @@ class Outcome:
     Observed are all who are left, and for the last time those whose episode ended in this step. Rewards, ends and infos
     are of all who were there when the step began. `acting` are those who can act next, in the order in which they act:
     nobody, if the episode is over. Observations may be looked at only until the next step: ask for those you need.
+
+    In sequential turns, an outcome with which a turn begins says who else could act in it, if nothing changed before it is
+    their turn: `ahead`, in their order. It is `None` in the middle of a turn, and in simultaneous turns.
     """
 
     observations: Mapping[AgentId, Observation]
@@ -131,6 +148,7 @@ class Outcome:
     truncated: dict[AgentId, bool]
     infos: dict[AgentId, dict[str, Any]]
     acting: tuple[AgentId, ...]
+    ahead: tuple[AgentId, ...] | None = None
 
 
 class AgentWorld(Protocol):
@@ -192,10 +210,7 @@ class AgentWorlds(Protocol):
         """Let those act, in some slots, who can."""
 
     def alone(self, slot: int) -> Callable[[Mapping[AgentId, Action]], Outcome] | None:
-        """Return what steps the world of a slot until its next reset; `None` where several are stepped together.
-
-        It raises what the world raises.
-        """
+        """Return what steps a slot's world until its next reset, and raises what it raises; `None` where there are others."""
 
     def statistics(self, slot: int) -> WorldStatistics:
         """Return the numbers by which a slot's world describes its episode, if it has any."""
@@ -225,8 +240,7 @@ def own_copy(value: Any) -> Any:
         return value
     if kind is dict:
         return {
-            key: part.copy() if type(part) is np.ndarray and not part.dtype.hasobject else own_copy(part)
-            for key, part in value.items()
+            k: v.copy() if type(v) is np.ndarray and not v.dtype.hasobject else own_copy(v) for k, v in value.items()
         }
     if kind is OrderedDict:
         return kind((key, own_copy(part)) for key, part in value.items())
@@ -238,6 +252,30 @@ def own_copy(value: Any) -> Any:
         return copy.deepcopy(value)
     except Exception:  # noqa: BLE001  what cannot be copied cannot be sent elsewhere either: everybody has the same
         return value
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether two observations are the same to the last bit; values that cannot be compared are not."""
+    if one is other:
+        return True
+    kind = type(one)
+    if kind is not type(other):
+        return False
+    if kind is np.ndarray:
+        alike = one.dtype == other.dtype and one.shape == other.shape
+        return bool(alike and (not one.dtype.hasobject) and one.tobytes() == other.tobytes())
+    if isinstance(one, np.generic):
+        return bool(one.dtype == other.dtype and one.tobytes() == other.tobytes())
+    if kind is float:
+        return bool(one.hex() == other.hex())
+    if kind is dict or kind is OrderedDict:
+        return list(one) == list(other) and all(is_same(part, other[key]) for key, part in one.items())
+    if isinstance(one, (tuple, list)):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return isinstance(one, _COMPARABLE) and one == other
+
+
+_COMPARABLE = (int, str, bytes, type(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,9 +296,14 @@ class AgentPolicy:
 
     Subclasses define `step`. `reset` is called once, before the first step. The numbers of its generator depend only on
     the evaluation's seed, the episode and the agent.
+
+    In speculative turns an agent may have to choose again. That is possible if its policy is `stateless`: all that a step
+    changes is its `rng`. Or it offers `snapshot()`, which returns all that a step may change, beside the `rng`; and
+    `restore(snapshot)`, which goes back there.
     """
 
     rng: np.random.Generator
+    stateless: bool = False
 
     def reset(self, rng: np.random.Generator) -> None:
         """Begin an episode."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stretto.core import Action, AgentId, Outcome
+from stretto.policies.ahead import NOT_COUNTED, Counted
 from stretto.seeding.streams import SeedTree
 
 GRACE_SECONDS = 10.0
@@ -78,9 +79,10 @@ class SlotStep:
     """What a slot did: begin an episode (then there are no `actions`), or one or several steps of it.
 
     `actions` and `outcome` are those of the last step; observations may be looked at until the generator goes on. `rewards`
-    are sums over the steps, `infos` the last of each agent. `overdue` are agents whose time was used up. When the episode is
-    `over`, `drawn` are the global generators that policies in other processes drew from, although nobody knew that they
-    would; where there is a `fault`, there is no outcome.
+    are sums over the steps, `infos` the last of each agent. `overdue` are agents whose time was used up, and `asking` counts
+    how agents were asked, where some are asked ahead of their turn. When the episode is `over`, `drawn` are the global
+    generators that policies in other processes drew from, although nobody knew that they would; where there is a `fault`,
+    there is no outcome.
     """
 
     slot: int
@@ -96,6 +98,7 @@ class SlotStep:
     policy_seconds: float = 0.0
     world_seconds: float = 0.0
     drawn: frozenset[str] = frozenset()
+    asking: Counted = NOT_COUNTED
 
     def add(self, outcome: Outcome) -> None:
         """Add what a step gave."""

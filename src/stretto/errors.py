@@ -253,6 +253,10 @@ class RunsHere(StrettoWarning):
     """Something that was to run in another process cannot be sent there, and runs in the caller's."""
 
 
+class TurnsInOrder(StrettoWarning):
+    """Agents of a policy cannot choose before it is their turn, because they could not choose again; results are the same."""
+
+
 class SaidOnce(StrettoWarning):
     """What every process that makes a world would say; it is said once, and with no slot."""
 

@@ -6,6 +6,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
+from operator import add
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from stretto import trace
@@ -14,6 +15,7 @@ from stretto.core import Action, AgentId, AgentWorlds, NextEpisode, Outcome, own
 from stretto.episode_steps import EpisodePlan, Fault, SlotStep, TimeLimits
 from stretto.errors import InvalidAction, PolicyError, PolicyFailed, PolicyLost, PolicyOverdue, WorkerDied, WorldHung
 from stretto.ownership import taken_over
+from stretto.policies.ahead import AheadOfTurn, Counted, Playing
 from stretto.policies.players import act_in_turn
 from stretto.policies.questions import AgentEpisode, Chooser, Decision, Question, Runner
 from stretto.spaces import Array
@@ -94,7 +96,7 @@ class _Episode:
         return step
 
 
-def rollout(  # noqa: PLR0913  what is played, how, and who hears of it
+def rollout(  # noqa: PLR0913  every choice has a name and a default here
     worlds: AgentWorlds,
     runner: Runner,
     plans: Iterable[EpisodePlan],
@@ -105,19 +107,21 @@ def rollout(  # noqa: PLR0913  what is played, how, and who hears of it
     loading: Callable[[], AbstractContextManager[None]] = nullcontext,
     each_step: bool = True,
     position: memoryview[int] | None = None,
+    ahead: AheadOfTurn | None = None,
 ) -> Iterator[list[SlotStep]]:
     """Play episodes, one in each slot at a time; yield what the slots did, all that are played in step together.
 
     A free slot takes the next plan, until there is none. Episodes end after `max_steps`, if there is such a limit. An agent
-    whose time is used up takes the `default_action`. `loading` is entered while the agents' policies are made. Without
-    `each_step`, the steps of an episode are yielded together when it is over. `position[0]` counts what was done: beginning
-    episodes, and each step of those that are under way.
+    whose time is used up takes the `default_action`. `loading` is entered while the agents' policies are made. With `ahead`,
+    which asks the same runner, agents of sequential turns are asked before it is their turn. Without `each_step`, the steps
+    of an episode are yielded together when it is over. `position[0]` counts what was done: beginning episodes, and each step
+    of those that are under way.
 
     Raises:
         PolicyError: if a policy failed while it acted for several episodes or agents at once, so that nobody knows for
             which.
     """
-    stage = AgentStage(worlds, runner, limits or TimeLimits(), default_action, max_steps, loading)
+    stage = AgentStage(worlds, runner, limits or TimeLimits(), default_action, max_steps, loading, ahead)
     stage.each_step = each_step
     if position is not None:
         stage.position = position
@@ -139,16 +143,17 @@ class AgentStage:
         default_action: Any,
         max_steps: int | None,
         loading: Callable[[], AbstractContextManager[None]],
+        ahead: AheadOfTurn | None = None,
     ) -> None:
         self._worlds, self._runner, self._limits, self._default_action = worlds, runner, limits, default_action
-        self._max_steps, self._loading = max_steps, loading
+        self._max_steps, self._loading, self._ahead = max_steps, loading, ahead
         self.count = worlds.count
         self._spaces = worlds.spec.action_spaces
         self._known = {agent: frozenset(known_choices(space)) for agent, space in self._spaces.items()}
         self._known_by_all = frozenset[int]().union(*self._known.values()).intersection(*self._known.values())
         self._running: dict[int, _Episode] = {}
-        # One after the other, with nothing around each choice: where none has a limit of time or is recorded.
-        self._in_turn = limits.action_seconds is None and trace.active is None
+        # One after the other, with nothing around each choice: where none has a limit of time, is recorded, or comes ahead.
+        self._in_turn = limits.action_seconds is None and trace.active is None and ahead is None
         self.each_step = True
         self.position = memoryview(array("q", [0]))
 
@@ -205,7 +210,7 @@ class AgentStage:
         if len(episodes) == 1 and episodes[0].move is not None:
             self._play_on(episodes[0], 1 if self.each_step else _ENDLESS)
         else:
-            self._step(episodes)
+            episodes = self._step(episodes)
             self.position[0] += 1
         return [episode.told() for episode in episodes if self.each_step or episode.step.over]
 
@@ -242,21 +247,24 @@ class AgentStage:
             position[0] += 1
         self._take(episode, outcome, taken)
 
-    def _step(self, episodes: list[_Episode]) -> None:
-        """Let all agents of all running episodes act once."""
-        clock = time.perf_counter
+    def _step(self, episodes: list[_Episode]) -> list[_Episode]:
+        """Let all agents act once, of all running episodes that can go on; return which."""
+        clock, ahead = time.perf_counter, self._ahead
         began = clock()
         try:
-            chosen = self._asked(episodes)
+            going, decisions = self._decide(episodes)
         except _OF_POLICIES as error:
             if len(episodes) > 1 or (isinstance(error, PolicyFailed) and error.together):
                 raise
             self._end(episodes[0], _fault_of(error))
-            return
-        policy_seconds = (clock() - began) / len(episodes)
+            return episodes
+        chosen = self._in_time(going, iter(decisions))
+        policy_seconds = (clock() - began) / len(going)
         given = {}
-        for episode, actions in zip(episodes, chosen, strict=True):
+        for episode, actions in zip(going, chosen, strict=True):
             episode.step.policy_seconds += policy_seconds
+            if ahead is not None:
+                episode.step.asking = Counted(*map(add, episode.step.asking, ahead.counted(episode.plan.episode)))
             admitted = self._admit(episode, actions)
             if admitted is not None:
                 given[episode.slot] = admitted
@@ -269,13 +277,20 @@ class AgentStage:
             if isinstance(outcome, Outcome):
                 episode.step.add(outcome)
             self._take(episode, outcome, seconds)
+        if ahead is not None:
+            ahead.way.add(len(given), clock() - began, len(self._spaces) * self.count)
+        return going
 
-    def _asked(self, episodes: list[_Episode]) -> list[dict[AgentId, Action]]:
-        """Ask all agents together; return what they do by episode. Whose time is used up does the default action.
+    def _decide(self, episodes: list[_Episode]) -> tuple[list[_Episode], list[Decision]]:
+        """Ask all agents together; return which of the episodes go on now, and what those decide who act in them.
 
         Each gets an observation of its own, wherever it chooses: a world may write into its own again, or hand it to
         several agents, and a policy may keep or change what it is given.
         """
+        if self._ahead is not None:
+            playing = [Playing(one.plan.episode, one.plan.policies, one.outcome) for one in episodes]
+            going, decisions = self._ahead.decide(playing, self._limits.end_seconds)
+            return [episodes[i] for i in going], decisions
         questions = [
             Question(
                 episode.plan.episode,
@@ -287,18 +302,21 @@ class AgentStage:
             for agent in episode.outcome.acting
         ]
         self._runner.ask(questions, self._limits.end_seconds)
-        decisions = iter(self._runner.replies())
+        return episodes, self._runner.replies()
+
+    def _in_time(self, episodes: list[_Episode], decisions: Iterator[Decision]) -> list[dict[AgentId, Action]]:
+        """Return what agents do by episode. Whose time is used up does the default action."""
         allowed = self._limits.action_seconds
         if allowed is None:
             return [{agent: next(decisions).action for agent in one.outcome.acting} for one in episodes]
         for one in episodes:
             one.late.clear()
         return [
-            {agent: self._in_time(one, agent, next(decisions), allowed) for agent in one.outcome.acting}
+            {agent: self._charged(one, agent, next(decisions), allowed) for agent in one.outcome.acting}
             for one in episodes
         ]
 
-    def _in_time(self, episode: _Episode, agent: AgentId, decision: Decision, allowed: float) -> Action:
+    def _charged(self, episode: _Episode, agent: AgentId, decision: Decision, allowed: float) -> Action:
         """Charge an agent for a step; return what it does."""
         seconds = decision.seconds
         if seconds <= allowed:
@@ -361,6 +379,8 @@ class AgentStage:
         step.drawn = self._end_policies(self._running.pop(episode.slot))
 
     def _end_policies(self, episode: _Episode) -> frozenset[str]:
+        if self._ahead is not None:
+            self._ahead.end(episode.plan.episode)
         # A process that died has forgotten the episode already.
         with suppress(PolicyLost, WorkerDied, WorldHung):
             return self._runner.end(episode.plan.episode)

@@ -341,3 +341,55 @@ def test_what_the_parallel_face_of_a_game_gives_is_the_same():
         actions = sample_actions(plain, 12)
         for ours, theirs in zip(play(plain, actions, 1).moments, play(faced, actions, 1).moments, strict=True):
             check_same(ours[:-1], theirs[:-1], "the game and its parallel face")  # whose mask is who is alive
+
+
+class Looking(Timetable):
+    """Can be looked at by several agents at once, and knows what has changed."""
+
+    def __init__(self, table):
+        super().__init__(table)
+        self.many = []
+
+    def observe_many(self, agents):
+        self.many.append(tuple(agents))
+        return [self.observe(agent) for agent in agents]
+
+    def changed(self, agent):
+        return bool(self.done)
+
+
+def test_when_a_sequential_turn_begins_it_is_said_who_else_could_act():
+    world = as_agents(Timetable("abc ac-abc"), "sequential")
+    outcome = world.reset(0)
+    assert (outcome.acting, outcome.ahead) == (("a",), ("b", "c"))
+    outcome = world.step({"a": 0})
+    assert (outcome.acting, outcome.ahead) == (("b",), None)
+    outcome = world.step({"b": 0})  # after it, c cannot act
+    assert (outcome.acting, outcome.ahead) == (("a",), ("c",))
+    assert as_agents(Timetable("abc-abc")).reset(0).ahead is None
+
+
+def test_agents_are_looked_at_together_where_the_world_can_do_that():
+    game = Looking("abc-abc")
+    as_agents(game).reset(0)
+    assert game.many == [("a", "b", "c")]
+    game = Looking("abc-abc")
+    outcome = as_agents(game, "sequential").reset(0)
+    assert game.many == []  # nobody looks ahead yet
+    seen = outcome.observations["c"]
+    assert game.many == [("b", "c")]
+    assert outcome.observations["b"].tolist() == seen.tolist() == [0, 0, 0]
+
+
+def test_who_sees_nothing_else_is_not_looked_at_again():
+    class Still(Looking):
+        def changed(self, agent):
+            return False
+
+    for make, looks in ((Looking, 4), (Still, 3)):
+        game = make("ac ac-abc")
+        world = as_agents(game, "sequential")
+        ahead = world.reset(0).observations["c"]
+        then = world.step({"a": 0}).observations["c"]
+        assert (then is ahead) == (make is Still)
+        assert game.looks == looks - 1

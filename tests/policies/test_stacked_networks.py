@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 torch = pytest.importorskip("torch")
 
+from stretto.budget import NativeThreads  # noqa: E402
 from stretto.policies.networks import layers  # noqa: E402
 from stretto.policies.networks.check import stacks_exactly  # noqa: E402
 from stretto.policies.networks.inputs import Inputs  # noqa: E402
@@ -26,10 +27,8 @@ AGENTS = 8
 
 @pytest.fixture(autouse=True)
 def one_native_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with NativeThreads(1).capped():
+        yield
 
 
 def network_of(agents: range, space: Any, outputs: tuple[int, ...], settings: NetworkSettings) -> Network:
@@ -96,15 +95,20 @@ def test_the_way_back_gives_the_gradient_of_automatic_differentiation(space: Any
     torch.testing.assert_close(gradient, wanted)
 
 
-@pytest.mark.parametrize("linear", [None, layers._LINEAR], ids=["bmm", "onednn"])
-def test_wide_products_are_those_of_plain_layers(linear: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layers, "_LINEAR", linear)
+@pytest.mark.parametrize("here", [True, False], ids=["numpy", "torch"])
+def test_products_are_those_of_plain_layers(here: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers, "_is_here", lambda rows: here)
     network = network_of(range(2), MANY, (3, 1), NetworkSettings((64,)))
     rows = network.inputs.rows(observations(MANY, 2, 64))
     weights = {name: network.parameters.by_tower(name) for name in ("weight 0", "bias 0", "weight 1", "bias 1")}
     hidden = torch.tanh(rows[:, None] @ weights["weight 0"] + weights["bias 0"])
     wanted = hidden @ weights["weight 1"] + weights["bias 1"]
-    torch.testing.assert_close(network.go_through(rows).outputs, wanted.detach())
+    going = network.go_through(rows)
+    torch.testing.assert_close(going.outputs, wanted.detach())
+    going.back(2 * going.outputs)
+    gradients = torch.autograd.grad((wanted * wanted).sum(), list(weights.values()))
+    for name, gradient in zip(weights, gradients, strict=True):
+        torch.testing.assert_close(network.parameters.by_tower(name, network.parameters.gradients), gradient)
 
 
 @pytest.mark.parametrize("memory", [None, "gru"])
@@ -260,8 +264,6 @@ def test_the_check_at_the_start_of_a_run_holds_here_and_changes_nothing(space: A
 
 
 def test_the_check_finds_a_kernel_whose_last_bits_depend_on_the_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = torch.baddbmm
-    monkeypatch.setattr(
-        torch, "baddbmm", lambda bias, *rest, **scales: exact(bias, *rest, **scales) * (1 + 1e-7 * len(bias))
-    )
+    exact = layers._product
+    monkeypatch.setattr(layers, "_product", lambda *given: exact(*given) * (1 + 1e-7 * len(given[0])))
     assert not stacks_exactly(network_of(range(3), FIVE, (2, 1), NetworkSettings()), 32)

@@ -12,6 +12,7 @@ from tests.training.fixed_experience import block_of, learn, piece_of
 
 torch = pytest.importorskip("torch")
 
+from stretto.budget import NativeThreads  # noqa: E402
 from stretto.policies.networks.network import NetworkSettings  # noqa: E402
 from stretto.training.learners.ppo import Ppo  # noqa: E402
 from stretto.training.learners.ppo_settings import PpoSettings  # noqa: E402
@@ -40,10 +41,8 @@ KINDS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
 
 @pytest.fixture(autouse=True)
 def one_native_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with NativeThreads(1).capped():
+        yield
 
 
 def ppo_of(agents: Any, kind: str) -> Ppo:

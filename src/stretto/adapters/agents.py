@@ -12,22 +12,25 @@ from stretto.adapters.old_gym import modern
 from stretto.adapters.pettingzoo import ParallelAgents
 from stretto.adapters.turns import TurnAgents
 from stretto.adapters.wrapped import WrappedAgents
-from stretto.core import SEQUENTIAL, SIMULTANEOUS, AgentWorld, TurnWorld
+from stretto.core import AUTO, SEQUENTIAL, SIMULTANEOUS, AgentWorld, TurnWorld, turns_of
 from stretto.errors import UsageError
 
 
 def as_agents(env: Any, turns: str = SIMULTANEOUS) -> AgentWorld:
-    """Return a world as one by agent; `turns` is how a `TurnWorld` is played. AEC games have their own order."""
+    """Return a world as one by agent; `turns` is how a `TurnWorld` is played. AEC games have their own order.
+
+    Only with `AUTO` are other worlds played as they are.
+    """
     if isinstance(env, WrappedAgents):
         return env
     if isinstance(env, TurnWorld):
-        return TurnAgents(env, sequential=turns == SEQUENTIAL)
+        return TurnAgents(env, sequential=turns_of(turns) == SEQUENTIAL)
     if hasattr(env, "agent_iter"):
         return AecAgents(env)
     env = modern(env)
-    if turns == SEQUENTIAL:
+    if turns not in (SIMULTANEOUS, AUTO):
         inside = type(getattr(env, "unwrapped", env)).__name__
-        raise UsageError(f"only a TurnWorld has sequential turns, got {inside}; play it in simultaneous ones")
+        raise UsageError(f"only a TurnWorld has {turns} turns, got {inside}; play it in simultaneous ones")
     if isinstance(env, gymnasium.Env):
         return OneAgent(env)
     if hasattr(env, "begin_turn"):

@@ -1,16 +1,19 @@
-"""Games in turns by agent, in both turn modes."""
+"""Games in turns by agent, in both turn modes; and what agents choose before it is their turn."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from itertools import islice
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from stretto.adapters.base import AgentRules, NativeWorld, Sights, actions_of
-from stretto.core import Action, AgentId, Outcome, TurnWorld
+from stretto.core import Action, AgentId, Observation, Outcome, TurnWorld, is_same
 
 __calls_user_code__ = True
+
+T = TypeVar("T")
 
 
 class TurnAgents(NativeWorld):
@@ -23,6 +26,11 @@ class TurnAgents(NativeWorld):
         self._here: tuple[AgentId, ...] = ()  # those who were there when the turn began
         self._waiting: Iterator[AgentId] = iter(())  # those of them who have not been asked yet
         self._acting: tuple[AgentId, ...] = ()
+        self._ahead: tuple[AgentId, ...] | None = None  # who could act after them, while a turn begins
+        self._at_first: dict[AgentId, Observation] = {}  # what was seen by those of them who have not acted yet
+        self._observe_many: Callable[[Sequence[AgentId]], Sequence[Observation]] | None
+        self._observe_many = getattr(world, "observe_many", None)
+        self._changed: Callable[[AgentId], bool] | None = getattr(world, "changed", None)
         self._unseen: list[AgentId] = []
         self._gathered: list[Outcome] = []  # what turns have given that is not told yet
 
@@ -34,8 +42,9 @@ class TurnAgents(NativeWorld):
         return self._outcome(_nothing(()) if acting else self._gathered_so_far(), acting)
 
     def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
-        world = self._world
+        world, self._ahead = self._world, None
         for agent, action in actions_of(self._acting, actions).items():
+            self._at_first.pop(agent, None)
             if world.can_act(agent):
                 world.act(agent, action)
         acting = self._who_acts() if self._sequential else ()
@@ -60,6 +69,9 @@ class TurnAgents(NativeWorld):
             self._waiting = iter(self._here)
             self._rules.expect(self._here)
             if acting := self._who_acts():
+                if self._sequential:
+                    self._at_first.clear()
+                    self._ahead = tuple(filter(world.can_act, copy(self._waiting)))
                 return acting
             self._end_turn()
         return ()
@@ -81,16 +93,77 @@ class TurnAgents(NativeWorld):
 
     def _outcome(self, given: Outcome, acting: tuple[AgentId, ...]) -> Outcome:
         """Return what was given, with what everybody sees now who is left."""
-        world = self._world
-        seen = {agent: world.observe(agent) for agent in acting}
+        agents = self._world.agents
+        seen = {agent: self._look(agent) for agent in acting} if self._sequential else self._observed(acting)
         if given.observations:
             seen = {**given.observations, **seen}
         self._unseen.clear()
-        if len(acting) < len(world.agents):
-            self._unseen = [agent for agent in world.agents if agent not in acting]
-        given.observations = Sights(world.observe, seen, self._unseen) if self._unseen else seen
-        given.acting = self._acting = acting
+        if len(acting) < len(agents):
+            self._unseen = [agent for agent in agents if agent not in acting]
+        given.observations = Sights(self._look, seen, self._unseen) if self._unseen else seen
+        given.acting, given.ahead = acting, self._ahead
+        self._acting = acting
         return given
+
+    def _look(self, agent: AgentId) -> Observation:
+        """Return what an agent sees. Whoever looks ahead looks at all of them: what they see is needed until they act."""
+        ahead = self._ahead
+        if ahead is None:
+            if agent in self._at_first and self._changed is not None and not self._changed(agent):
+                return self._at_first[agent]
+            return self._world.observe(agent)
+        if agent in ahead and agent not in self._at_first:
+            self._at_first = self._observed(ahead)
+        return self._at_first[agent] if agent in self._at_first else self._world.observe(agent)
+
+    def _observed(self, agents: Sequence[AgentId]) -> dict[AgentId, Observation]:
+        """Observe for some agents, at once if the world can do that."""
+        if self._observe_many is not None and len(agents) > 1:
+            return dict(zip(agents, self._observe_many(agents), strict=True))
+        return {agent: self._world.observe(agent) for agent in agents}
+
+
+class Tentative(Generic[T]):
+    """What agents of a turn chose before it was their turn, and what they saw when they did.
+
+    A choice stands if its agent sees the same when it acts. So what comes of the turn is what comes of it if nobody
+    chooses ahead.
+    """
+
+    def __init__(self) -> None:
+        self._chosen: dict[AgentId, tuple[Observation, T]] = {}
+
+    def keep(self, agent: AgentId, seen: Observation, choice: T) -> None:
+        """Take note of a choice."""
+        self._chosen[agent] = seen, choice
+
+    def __contains__(self, agent: AgentId) -> bool:
+        return agent in self._chosen
+
+    def stands(self, agent: AgentId, sees: Observation) -> bool:
+        """Whether an agent has chosen, on what it sees now."""
+        kept = self._chosen.get(agent)
+        return kept is not None and is_same(kept[0], sees)
+
+    def fallen(self, observations: Mapping[AgentId, Observation]) -> list[AgentId]:
+        """Return those whose choices do not stand any more."""
+        there = ((agent, seen) for agent, (seen, _) in self._chosen.items() if agent in observations)
+        return [agent for agent, seen in there if not is_same(seen, observations[agent])]
+
+    def drop(self, agents: Iterable[AgentId]) -> None:
+        """Forget choices."""
+        for agent in agents:
+            self._chosen.pop(agent, None)
+
+    def take(self, agent: AgentId) -> T:
+        """Return what an agent has chosen, which is done with by that."""
+        return self._chosen.pop(agent)[1]
+
+    def end(self) -> list[AgentId]:
+        """End the turn: return those who have chosen and did not act."""
+        left = list(self._chosen)
+        self._chosen.clear()
+        return left
 
 
 def _nothing(here: Iterable[AgentId]) -> Outcome:

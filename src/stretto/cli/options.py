@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 from typer import BadParameter, Context, Option
 
-from stretto.core import TURNS
+from stretto.core import WAYS_TO_PLAY_TURNS
 from stretto.errors import UsageError
 from stretto.policies.spec import STRATEGIES
 from stretto.workers.backends import BACKENDS
@@ -129,7 +129,9 @@ Mix = Annotated[bool, Option("--mix", help="Let the policies play together inste
 Turns = Annotated[
     str,
     Option(
-        "--turns", metavar="|".join(TURNS), help="Whether all agents of a game in turns observe before the first acts."
+        "--turns",
+        metavar="|".join(WAYS_TO_PLAY_TURNS),
+        help="Whether all agents of a game in turns observe before the first acts. The last two give what sequential gives.",
     ),
 ]
 Episodes = Annotated[int, whole("-e", "--episodes", help="Episodes of each mission.")]

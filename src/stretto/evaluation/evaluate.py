@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from stretto.budget import CpuBudget, default_budget
-from stretto.core import SIMULTANEOUS
+from stretto.core import SIMULTANEOUS, turns_of
 from stretto.episode_steps import TimeLimits
-from stretto.errors import FewerWorkers, RunsHere, UsageError, user_stacklevel
+from stretto.errors import FewerWorkers, RunsHere, TurnsInOrder, UsageError, user_stacklevel
 from stretto.evaluation.journal import Journal
 from stretto.evaluation.plan import HANG_SECONDS, Facts, Plan, PlaySettings, Task, entries_of
 from stretto.evaluation.playing.episode_worker import EpisodeWorkerFactory
@@ -91,7 +91,9 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         variants: names of changes that a game knows, or that a function with a parameter `variants` is given.
         mix: let all policies play together, in proportion, instead of comparing them.
         turns: how a `TurnWorld` is played: "simultaneous" (all observe, and then all act, in order) or "sequential" (each
-            observes after the one before has acted: a step lets one agent act).
+            observes after the one before has acted: a step lets one agent act). "speculative" has the result of
+            "sequential": all choose when the turn begins, and choose again if they see something else by then. "auto" is
+            one of these two, whichever is faster.
         only: play just these episodes.
         jobs: how many processes compute: by default one a core; 0 is none, everything happens in the caller.
         parallel_policy: give cores to agents before giving them to episodes.
@@ -329,6 +331,7 @@ def _play_all(
             with Scheduler(plan, execution.settings, PROCESS if execution.jobs else SERIAL, most, keep) as run:
                 facts = _look(plan, execution, run)
                 batches = plan.batches(facts)
+                _tell_who_is_in_order(plan, facts)
                 # Only now: what is refused leaves nothing behind that would stand in the way of the next one.
                 heard.on_begin()
                 if journal is not None:
@@ -356,6 +359,21 @@ def _look(plan: Plan, execution: _Execution, run: Scheduler) -> dict[tuple[int, 
         return run.looked(elsewhere)
 
 
+def _tell_who_is_in_order(plan: Plan, facts: dict[tuple[int, int], Facts]) -> None:
+    """Say once of each policy whose agents are asked only when it is their turn, although others were asked for."""
+    reasons = {
+        plan.entries[entry].specs[i].name: reason
+        for (_, entry), found in facts.items()
+        for i, reason in enumerate(found.in_order)
+        if reason
+    }
+    for policy, reason in reasons.items():
+        warning = TurnsInOrder(
+            f"agents that follow {policy} take sequential turns one after the other, because {reason}"
+        )
+        warnings.warn(warning, stacklevel=user_stacklevel())
+
+
 def about(plan: Plan) -> dict[str, Any]:
     """Describe a plan in plain values, with what produces its results."""
     specs = [spec for entry in plan.entries for spec in entry.specs]
@@ -364,7 +382,7 @@ def about(plan: Plan) -> dict[str, Any]:
         **({"devices": devices} if devices else {}),
         **({} if plan.episode_seeds is None else {"episode_seeds": [int(one) for one in plan.episode_seeds]}),
         **({} if plan.episode_tasks is None else {"tasks": describe_tasks(plan.episode_tasks)}),
-        **({"turns": plan.turns} if plan.turns != SIMULTANEOUS else {}),
+        **({"turns": turns_of(plan.turns)} if plan.turns != SIMULTANEOUS else {}),
         **({"deterministic": True} if any(spec.deterministic for spec in specs) else {}),
         "missions": [mission.name for mission in plan.missions],
         "worlds": {mission.name: plain_settings(mission.details) for mission in plan.missions if mission.details},

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.core import SIMULTANEOUS, TURNS, AgentId
+from stretto.core import SIMULTANEOUS, WAYS_TO_PLAY_TURNS, AgentId
 from stretto.episode_steps import EpisodePlan, TimeLimits
 from stretto.errors import UsageError
 from stretto.missions.mission import Mission
@@ -72,7 +72,8 @@ class Facts:
 
     `draws` are the global generators that each policy of the entry draws from, `world_draws` those that the world does.
     `batches` says which policies can act for many agents at once, and `interchangeable` for which of these it does not
-    matter in which row of a batch an agent stands.
+    matter in which row of a batch an agent stands. `in_order` says, where that was asked for, why agents that follow a
+    policy cannot be asked before it is their turn, and nothing if they can.
     """
 
     agents: tuple[AgentId, ...]
@@ -80,6 +81,12 @@ class Facts:
     batches: tuple[bool, ...]
     world_draws: frozenset[str] = frozenset()
     interchangeable: tuple[bool, ...] = ()
+    in_order: tuple[str, ...] = ()
+
+    @property
+    def askable_ahead(self) -> frozenset[int]:
+        """The policies whose agents can be asked before it is their turn."""
+        return frozenset(i for i, reason in enumerate(self.in_order) if not reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +137,8 @@ class Plan:
         if self.episode_seeds is not None and (strange := [one for one in self.episode_seeds if not _is_seed(one)]):
             raise UsageError(f"episode_seeds must be whole numbers of at least 0, got {strange[0]!r}")
         check_tasks(self.episode_tasks)
-        if self.turns not in TURNS:
-            raise UsageError(f"turns must be one of {', '.join(TURNS)}, got {self.turns!r}")
+        if self.turns not in WAYS_TO_PLAY_TURNS:
+            raise UsageError(f"turns must be one of {', '.join(WAYS_TO_PLAY_TURNS)}, got {self.turns!r}")
         if type(self.native_threads) is not int or self.native_threads < 1:
             raise UsageError(f"native_threads must be a whole number of at least 1, got {self.native_threads!r}")
         labels = [entry.label for entry in self.entries]

@@ -152,6 +152,7 @@ class Foundry:
         stride: int = width + 2 * REACH
         self._stride = stride
         self._steps = (0, -stride, 1, stride, -1)
+        self._view_cells = sum((1 << VIEW) - 1 << row * stride for row in range(VIEW))
         self._bare = np.zeros((len(PLANE_NAMES), height + 2 * REACH, stride), np.uint8)
         self._bare[WALL_PLANE] = 255
         self._bare[WALL_PLANE, REACH:-REACH, REACH:-REACH] = self.map.walls * np.uint8(255)
@@ -197,7 +198,7 @@ class Foundry:
         self._rewards = [0.0] * count
         self._own = np.zeros((count, len(SELF_NAMES)), np.float32)
         self._own[:, ENERGY_ENTRY] = 1.0
-        self._step = 0
+        self._step = self._touched = 0  # the turns that were played; the cells that changed in this one, as bits
         self._tried = [0] * len(ACTION_NAMES)
         self._mined = [0] * len(ORES)
         self._moves_blocked = self._energy_spent = self._energy_charged = self._empty_turns = self._renewed = 0
@@ -221,6 +222,7 @@ class Foundry:
             self._flat[COG_PLANE, cell] = 255
 
     def begin_turn(self) -> None:
+        self._touched = 0
         if self._np_random.random() >= self.renewal:
             return
         cell = self._deposits[int(self._np_random.integers(len(self._deposits)))]
@@ -239,6 +241,11 @@ class Foundry:
         planes = self._planes[:, row - REACH : row + REACH + 1, column - REACH : column + REACH + 1].copy()
         planes[COG_PLANE, REACH, REACH] = 0
         return {"planes": planes, "self": self._own[cog].copy()}
+
+    def changed(self, agent: AgentId) -> bool:
+        """Whether anything changed within the view of a cog since the turn began; its own act does not count."""
+        corner = self._at[self._cog_of[agent]] - REACH * self._stride - REACH
+        return bool(self._touched >> corner & self._view_cells)
 
     def act(self, agent: AgentId, action: Action) -> None:
         if not self.agents:
@@ -275,6 +282,7 @@ class Foundry:
             self._moves_blocked += 1
             return
         cell, cogs = self._at[cog], self._flat[COG_PLANE]
+        self._touched |= 1 << cell | 1 << target
         self._blocked[cell], self._blocked[target] = 0, 1
         cogs[cell], cogs[target] = 0, 255
         self._at[cog] = target
@@ -290,6 +298,7 @@ class Foundry:
         kind = self._ore_at[cell]
         if carried[kind] < RECIPE[kind]:
             self._rewards[cog] += ORE_REWARD
+        self._touched |= 1 << cell
         self._left[cell] -= 1
         self._flat[ORE_PLANE + kind, cell] -= ORE_SHADE
         carried[kind] += 1

@@ -12,12 +12,13 @@ from stretto.core import AgentId, BlockAnswer, BlockPolicy, EpisodeKey, WorldSpe
 from stretto.errors import UsageError
 from stretto.policies.agent_reset import reset_policy
 from stretto.policies.batches import Batches, probe_rows
-from stretto.policies.block_actors import BlockActors
+from stretto.policies.block_actors import BlockActors, BlockPlayer
 from stretto.policies.loading import FunctionPolicy
 from stretto.policies.players import Player, act_alone, act_by_block, act_together, asked_by_block, policy_failed
 from stretto.policies.policy_plan import PolicyPlan, own_spaces
-from stretto.policies.questions import AgentEpisode, Block, Chooser, Decision, Question
+from stretto.policies.questions import AGAIN, AHEAD, AgentEpisode, Block, Chooser, Decision, Question
 from stretto.policies.states import map_state
+from stretto.policies.undo import why_not_again
 from stretto.seeding.generators import PrivateGenerators
 from stretto.spaces import Array, SpaceLayout, map_space
 
@@ -112,6 +113,8 @@ class Actors:
             raise policy_failed(who, error) from error
 
     def _player(self, loaded: _Loaded, who: AgentEpisode, guard: PrivateGenerators | None) -> Player:
+        player = Player(who, who.agent, who.row, None, asked_by_block, guard)
+
         def make() -> Any:
             if isinstance(loaded.policy, FunctionPolicy):  # two generators that nobody draws from would take 20 µs
                 return loaded.policy.agent_policy(who.agent)
@@ -121,12 +124,14 @@ class Actors:
             if loaded.batches is not None:
                 loaded.batches.spaces.watch(space)
             policy = loaded.policy.agent_policy(who.agent)
-            reset_policy(policy, who.tree.generator())
+            player.rng, player.space = who.tree.generator(), None if loaded.batches is not None else space
+            reset_policy(policy, player.rng)
             return policy
 
         try:
-            policy = make() if guard is None else guard.run_repeatable(make)
-            return Player(who, who.agent, who.row, policy, policy.step, guard)
+            player.policy = make() if guard is None else guard.run_repeatable(make)
+            player.step = player.policy.step
+            return player
         except (Exception, SystemExit) as error:
             raise policy_failed(who, error) from error
 
@@ -155,12 +160,42 @@ class Actors:
             if player.guard is not None:
                 self._loaded[player.who.policy].drawn |= player.guard.drawn
 
+    def why_not_again(self, policy: int) -> str:
+        """Say why agents that follow a policy cannot be asked ahead, because they could not choose again; nothing if not."""
+        loaded = self._loaded[policy]
+        if loaded.block is not None:
+            return ""
+        if loaded.drawn or loaded.plan.draws:
+            return "it draws from global generators"
+        return why_not_again(loaded.policy.agent_policy(loaded.world.agents[0]))
+
+    def prepare(self, questions: Sequence[Question]) -> None:
+        """Keep what agents are who are asked ahead, and take back what those chose who are asked again."""
+        for question in questions:
+            if question.asking == AHEAD:
+                self._undoing(question).keep()
+            elif question.asking == AGAIN:
+                player = self._undoing(question)
+                player.take_back()
+                player.keep()
+
+    def take_back(self, questions: Iterable[Question]) -> None:
+        """Let agents that were asked ahead be as they were before."""
+        for question in questions:
+            self._undoing(question).take_back()
+
+    def _undoing(self, question: Question) -> Player | BlockPlayer:
+        block = self._loaded[question.policy].block
+        if block is not None:
+            return BlockPlayer(block, question.episode, question.agent)
+        return self._players[question.episode, question.agent]
+
     def groups(self, questions: Sequence[Question]) -> list[list[int]]:
         """Return which questions are answered together, by their indices: those for a policy with `step_batch`."""
         groups: dict[Hashable, list[int]] = {}
         if self._alike and all(self._players[question[:2]].guard is None for question in questions):
             return [list(range(len(questions)))]
-        for i, (episode, agent, policy, _) in enumerate(questions):
+        for i, (episode, agent, policy, *_) in enumerate(questions):
             # One that draws from global generators acts for one agent at a time: they are that agent's then.
             loaded = self._loaded[policy]
             together = (loaded.batches or loaded.block) and self._players[episode, agent].guard is None

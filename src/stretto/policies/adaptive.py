@@ -96,6 +96,9 @@ class Adaptive:
             self.reason += f"; {self._why_not}"
         self._move(best)
 
+    def take_back(self, questions: Sequence[Question]) -> None:
+        self._runner.take_back(questions)
+
     def act_block(self, block: Block, limit_seconds: float | None = None) -> BlockAnswer:
         return self._runner.act_block(block, limit_seconds)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,6 +45,14 @@ class BlockActors:
         for actor in set(self._kinds.values()):
             actor.end(episode)
 
+    def keep(self, episodes: Sequence[EpisodeKey], agents: Sequence[AgentId], where: Array) -> None:
+        """Keep what agents of one kind are: those where `where` is true, which has two axes, episodes and agents."""
+        self._kinds[agents[0]].keep(episodes, agents, where)
+
+    def take_back(self, episodes: Sequence[EpisodeKey], agents: Sequence[AgentId], where: Array) -> None:
+        """Let them be what they were when that was kept."""
+        self._kinds[agents[0]].take_back(episodes, agents, where)
+
     def memory(self, episodes: Sequence[EpisodeKey]) -> list[list[Array]]:
         """Return what agents remember of episodes, kind by kind: arrays with two leading axes, episodes and agents."""
         return [actor.memory(episodes) for actor in dict.fromkeys(self._kinds.values())]
@@ -71,6 +79,25 @@ class BlockActors:
         return [actions[i] for i in range(len(questions))]
 
 
+class BlockPlayer(NamedTuple):
+    """One agent in one episode, among others in a block."""
+
+    actors: BlockActors
+    episode: EpisodeKey
+    agent: AgentId
+
+    def keep(self) -> None:
+        """Keep what the agent is, before it is asked ahead."""
+        self.actors.keep([self.episode], [self.agent], _ONE)
+
+    def take_back(self) -> None:
+        """Let the agent be what it was before it was asked ahead."""
+        self.actors.take_back([self.episode], [self.agent], _ONE)
+
+
+_ONE = np.ones((1, 1), np.bool_)
+
+
 class _KindActor:
     """Agents of one kind. A call has a fixed shape: all of them, and so many `rows` for episodes.
 
@@ -90,6 +117,7 @@ class _KindActor:
         self._states = map_state(lambda part: np.zeros((0, count, *part.shape), part.dtype), self._initial)
         self._keys, self._steps = np.zeros((0, count), np.uint64), np.zeros((0, count), np.int64)
         self._numbers = np.zeros(0, np.int64)
+        self._kept: Any = None  # steps and states from before agents were asked ahead
 
     def begin(self, episode: EpisodeKey, agent: AgentId, number: int, tree: SeedTree) -> None:
         if episode not in self._lanes:
@@ -104,14 +132,34 @@ class _KindActor:
             size = len(self._numbers)
             more = max(8, size)
             self._free = list(range(size + more - 1, size - 1, -1))
-            arrays = self._states, self._keys, self._steps, self._numbers
-            self._states, self._keys, self._steps, self._numbers = map_state(lambda part: _longer(part, more), arrays)
+            arrays = self._states, self._keys, self._steps, self._numbers, self._kept
+            self._states, self._keys, self._steps, self._numbers, self._kept = map_state(
+                lambda part: _longer(part, more), arrays
+            )
         return self._free.pop()
 
     def end(self, episode: EpisodeKey) -> None:
         lane = self._lanes.pop(episode, None)
         if lane is not None:
             self._free.append(lane)
+
+    def keep(self, episodes: Sequence[EpisodeKey], agents: Sequence[AgentId], where: Array) -> None:
+        now = self._steps, self._states
+        if self._kept is None:
+            self._kept = map_state(np.zeros_like, now)
+        self._copy(now, self._kept, episodes, agents, where)
+
+    def take_back(self, episodes: Sequence[EpisodeKey], agents: Sequence[AgentId], where: Array) -> None:
+        self._copy(self._kept, (self._steps, self._states), episodes, agents, where)
+
+    def _copy(
+        self, source: Any, target: Any, episodes: Sequence[EpisodeKey], agents: Sequence[AgentId], where: Array
+    ) -> None:
+        """Copy what is kept of some agents from one place to another."""
+        rows, columns = np.nonzero(where)
+        lanes = np.array([self._lanes[episode] for episode in episodes], np.intp)
+        places = lanes[rows], np.array([self._columns[agent] for agent in agents], np.intp)[columns]
+        map_state(lambda to, part: to.__setitem__(places, part[places]), target, source)
 
     def _remembered(self) -> list[Array]:
         """Return how many steps agents have done, and the arrays of their states, by lane."""

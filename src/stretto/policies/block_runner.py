@@ -10,7 +10,7 @@ import numpy as np
 
 from stretto.budget import NativeThreads
 from stretto.core import BlockAnswer, BlockPolicy, EpisodeKey
-from stretto.policies.block_actors import BlockActors
+from stretto.policies.block_actors import BlockActors, BlockPlayer
 from stretto.policies.questions import AgentEpisode, Block, Decision, Question, Weights
 from stretto.spaces import Array
 
@@ -50,6 +50,10 @@ class BlockRunner:
 
     def replies(self) -> list[Decision]:
         raise NotImplementedError("agents of policies that take blocks are asked by blocks")
+
+    def take_back(self, questions: Sequence[Question]) -> None:
+        for question in questions:
+            BlockPlayer(self._actors[question.policy], question.episode, question.agent).take_back()
 
     def act_block(self, block: Block, limit_seconds: float | None = None) -> BlockAnswer:
         with self._native.capped():

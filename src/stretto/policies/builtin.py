@@ -35,6 +35,8 @@ class Random(MultiAgentPolicy):
 
 
 class _Drawing(AgentPolicy):
+    stateless = True
+
     def __init__(self, draw: Draw) -> None:
         self._draw = draw
 
@@ -69,6 +71,8 @@ class Noop(MultiAgentPolicy):
 
 
 class _Idle(AgentPolicy):
+    stateless = True
+
     def __init__(self, action: Action) -> None:
         self._action = action
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -55,12 +55,23 @@ def _check_is_foundry(policy: str, world: WorldSpec) -> None:
             )
 
 
-class _GathererCog(AgentPolicy):
-    SPARE_ENERGY = 6
-
+class _Cog(AgentPolicy):
     def reset(self, rng: np.random.Generator) -> None:
         super().reset(rng)
         self._memory, self._pilot = Memory(), Pilot(rng)
+
+    def snapshot(self) -> tuple[Any, ...]:
+        """Return all that a step changes."""
+        return self._memory.snapshot(), self._pilot.snapshot()
+
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
+        """Go back to a snapshot."""
+        self._memory.restore(snapshot[0])
+        self._pilot.restore(snapshot[1])
+
+
+class _GathererCog(_Cog):
+    SPARE_ENERGY = 6
 
     def step(self, observation: Observation) -> int:
         memory, pilot = self._memory, self._pilot
@@ -183,7 +194,7 @@ class _Model:
         return _Itinerary(legs, time, energy, ores, hearts, score)
 
 
-class _PlannerCog(AgentPolicy):
+class _PlannerCog(_Cog):
     LEGS, KEPT = 7, 8
     """How many legs itineraries have, and how many itineraries go on after each."""
 
@@ -193,12 +204,20 @@ class _PlannerCog(AgentPolicy):
 
     def reset(self, rng: np.random.Generator) -> None:
         super().reset(rng)
-        self._memory, self._pilot = Memory(), Pilot(rng)
         self._goal = -1
         self._hearts = 0
         self._crowd = 0.0
         self._ways: dict[int, dict[int, int]] = {}
         self._ways_over = 0
+
+    def snapshot(self) -> tuple[Any, ...]:
+        """Return all that a step changes; the ways are those over a map that they are kept with."""
+        return *super().snapshot(), self._goal, self._hearts, self._crowd
+
+    def restore(self, snapshot: tuple[Any, ...]) -> None:
+        """Go back to a snapshot."""
+        super().restore(snapshot)
+        self._goal, self._hearts, self._crowd = snapshot[2:]
 
     def step(self, observation: Observation) -> int:
         memory = self._memory

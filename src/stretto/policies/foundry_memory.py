@@ -107,6 +107,22 @@ class Memory:
         self.deposits = [0 for _ in KINDS]
         self.ever_deposits = [0 for _ in KINDS]
         self.chargers = self.forges = 0
+        self._maps: tuple[NDArray[Any], ...] = self._seen, self._open, self._known, self._seen_on
+        self._before: tuple[Any, list[NDArray[Any]]] | None = None  # what was known of the cells that were seen last
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what it is now; of the maps it remembers itself what the next look changes."""
+        self._before = None
+        kept = {name: value for name, value in vars(self).items() if not isinstance(value, np.ndarray)}
+        return {name: list(value) if isinstance(value, list) else value for name, value in kept.items()}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Become what it was at a snapshot, after at most one look."""
+        if self._before is not None:
+            window, known = self._before
+            for cells, before in zip(self._maps, known, strict=True):
+                cells[..., *window] = before
+        vars(self).update(snapshot)
 
     def take(self, observation: Observation) -> None:
         """Take in what the cog sees, in place of what it knew of these cells."""
@@ -122,6 +138,7 @@ class Memory:
         self.here = row * SIDE + column
         top, left = row - game.REACH, column - game.REACH
         window = slice(top, top + game.VIEW), slice(left, left + game.VIEW)
+        self._before = window, [cells[..., *window].copy() for cells in self._maps]
         self._seen[:, window[0], window[1]] = planes
         self._open[window] = planes[game.WALL_PLANE] == 0
         self._known[window] = True
@@ -181,6 +198,14 @@ class Pilot:
         self._blocked = 0
         self._refuge = 0
         self._retreat_turns = 0
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what it is now, beside its generator."""
+        return dict(vars(self))
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Become what it was at a snapshot."""
+        vars(self).update(snapshot)
 
     def go(self, memory: Memory, goals: int) -> int:
         """Return the action that brings the cog nearer to the nearest of `goals`."""

@@ -167,11 +167,24 @@ class FunctionPolicy(MultiAgentPolicy):
         return self._calling
 
 
+class _Function:
+    """Stands for any plain function."""
+
+    stateless = True
+
+
 class _Calling(AgentPolicy):
     """A callable as the policy of one agent."""
 
     def __init__(self, function: Callable[[Observation], Action]) -> None:
         self._function = function
+
+    @property
+    def chooser(self) -> Any:
+        """What chooses: it says itself whether it is stateless, or how it is restored."""
+        function: Any = self._function
+        function = function.func if isinstance(function, functools.partial) else function
+        return _Function if isinstance(function, FunctionType) and not hasattr(function, "reset") else function
 
     def reset(self, rng: np.random.Generator) -> None:
         reset_policy(self._function, rng)

@@ -169,6 +169,14 @@ class NeuralAgent(AgentPolicy):
     def step(self, observation: Observation) -> Action:
         return self._policy.step_batch([self], [observation])[0]
 
+    def snapshot(self) -> Floats:
+        """Return the hidden state, which nobody writes into: every step has a new one."""
+        return self.hidden
+
+    def restore(self, snapshot: Floats) -> None:
+        """Go back to a hidden state."""
+        self.hidden = snapshot
+
     def choose(self, hidden: Floats, outputs: Floats) -> Action:
         """Keep the new hidden state, and turn the network's outputs into an action."""
         self.hidden = hidden

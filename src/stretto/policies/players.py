@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from gymnasium import spaces
+
 from stretto.actions import WHOLE
 from stretto.core import Action, AgentId, Observation, PolicyStep, own_copy
 from stretto.errors import PolicyFailed
@@ -14,6 +17,7 @@ from stretto.ownership import taken_over
 from stretto.policies.batches import Batches, Call
 from stretto.policies.block_actors import BlockActors
 from stretto.policies.questions import AgentEpisode, Chooser, Decision, Question
+from stretto.policies.undo import Undo
 from stretto.seeding.generators import PrivateGenerators
 
 __calls_user_code__ = True
@@ -29,6 +33,20 @@ class Player:
     policy: Any
     step: Callable[[Observation], Action]
     guard: PrivateGenerators | None
+    rng: np.random.Generator | None = None
+    space: spaces.Space[Any] | None = None  # of its actions, if it may draw from it
+    undo: Undo | None = None
+
+    def keep(self) -> None:
+        """Keep what the agent is, before it is asked ahead."""
+        if self.undo is None:
+            self.undo = Undo(self.policy, self.rng, self.space)
+        self.undo.keep()
+
+    def take_back(self) -> None:
+        """Let the agent be what it was before it was asked ahead."""
+        assert self.undo is not None, "it was not asked ahead"
+        self.undo.take_back()
 
 
 def act_in_turn(

@@ -49,6 +49,13 @@ class _End:
 
 
 @dataclass(frozen=True, slots=True)
+class _TakeBack:
+    """Message: let agents that were asked ahead be as they were before."""
+
+    questions: Sequence[Question]
+
+
+@dataclass(frozen=True, slots=True)
 class _WhichStuck:
     """Message: say which of the actions that were chosen last cannot be sent, by its index, if there is one."""
 
@@ -108,6 +115,8 @@ class _ActorsService:
                 for who in agents:
                     self._actors.begin([who])
                     self._port.beat()
+            case _TakeBack(questions):
+                self._actors.take_back(questions)
             case _End(episode):
                 self._actors.end(episode)
                 return self._draws.names()
@@ -119,8 +128,10 @@ class _ActorsService:
 
     def _act(self, questions: _Questions) -> list[tuple[Any, ...]]:
         decisions = self._last = []
-        for question in questions:
-            decisions.append(tuple(self._actors.act([Question(*question)])[0]))
+        asked = [Question(*question) for question in questions]
+        self._actors.prepare(asked)
+        for question in asked:
+            decisions.append(tuple(self._actors.act([question])[0]))
             self._port.beat()
         return decisions
 
@@ -233,8 +244,8 @@ class Processes:
 
     def _refused(self, questions: _Questions, error: Exception) -> PolicyFailed:
         """Return an error that says whose observation cannot be sent."""
-        stuck = (one for one in questions if unsendable(one[-1]) is not None)
-        _, agent, policy, _ = next(stuck, questions[0])
+        stuck = (one for one in questions if unsendable(one[3]) is not None)
+        _, agent, policy, *_ = next(stuck, questions[0])
         return PolicyFailed(
             f"what agent {agent} observes must be picklable to reach a policy in another process, and is not: "
             f"{type(error).__name__}: {error}; use the strategy threads or sequential",
@@ -246,6 +257,7 @@ class Processes:
         found: dict[int, Decision] = {}
 
         def act() -> None:
+            self._actors.prepare([self._questions[i] for i in self._shares[-1]])
             for i in self._shares[-1]:
                 (found[i],) = self._actors.act([self._questions[i]])
 
@@ -253,6 +265,14 @@ class Processes:
             for i, decision in zip(self._shares[request.seat.index], request.value, strict=True):
                 found[i] = Decision(*decision)
         return [found[i] for i in range(len(self._questions))]
+
+    def take_back(self, questions: Sequence[Question]) -> None:
+        self._share_out(questions)
+        for seat, share in zip(self._supervisor.seats, self._shares, strict=False):
+            if share:
+                message = sender(_TakeBack([questions[i]._replace(observation=None) for i in share]))
+                self._requests.append(self._supervisor.ask(seat, message, "going back", BEGIN_SECONDS, fresh=False))
+        self._together(lambda: self._actors.take_back([questions[i] for i in self._shares[-1]]))
 
     def _together(self, own: Callable[[], None]) -> list[Request]:
         """Do the caller's own part, and gather the others'; raise what the first of the agents gave cause for."""

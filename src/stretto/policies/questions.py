@@ -31,13 +31,19 @@ class AgentEpisode:
     row: int = 0
 
 
+FOR_GOOD, AHEAD, AGAIN = range(3)
+"""How an agent is asked: its choice counts; it is asked before it is its turn, and what it is now is kept; or it has chosen
+on what it does not see any more, and chooses again as if it had not."""
+
+
 class Question(NamedTuple):
-    """An agent, which follows the policy with this number, has to act."""
+    """An agent, which follows the policy with this number, has to act. `asking` says whether that counts: see `FOR_GOOD`."""
 
     episode: EpisodeKey
     agent: AgentId
     policy: int
     observation: Observation
+    asking: int = FOR_GOOD
 
 
 class Block(NamedTuple):
@@ -87,6 +93,9 @@ class Runner(Protocol):
         Raises:
             PolicyError: with the policy and the agent.
         """
+
+    def take_back(self, questions: Sequence[Question]) -> None:
+        """Let agents that were asked `AHEAD` be as they were before: their choices do not count."""
 
     def act_block(self, block: Block, limit_seconds: float | None = None) -> BlockAnswer:
         """Return what the agents of a block do, as a batch; the block is never taken apart on the way to its policy."""

@@ -24,12 +24,14 @@ class InPlace:
         self._questions: Sequence[Question] = ()
         self.drawn, self.batches, self.probe_rows = self._actors.drawn, self._actors.batches, self._actors.probe_rows
         self.begin, self.publish = self._actors.begin, self._actors.publish
+        self.why_not_again, self.take_back = self._actors.why_not_again, self._actors.take_back
 
     def choosers(self, episode: EpisodeKey) -> Mapping[AgentId, Chooser] | None:
         return self._actors.choosers(episode)
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions
+        self._actors.prepare(questions)
 
     def replies(self) -> list[Decision]:
         if self._batched:
@@ -64,6 +66,7 @@ class Threads(InPlace):
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions
+        self._actors.prepare(questions)
         self._pending = [
             (group, self._threads.submit(partial(self._actors.act, [questions[i] for i in group])))
             for group in self._actors.groups(questions)

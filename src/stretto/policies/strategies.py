@@ -133,6 +133,11 @@ class Mixed:
             raise min(errors, key=lambda error: order.get(getattr(error, "agent", None) or "", -1))
         return [found[i] for i in range(len(self._questions))]
 
+    def take_back(self, questions: Sequence[Question]) -> None:
+        for r, runner in enumerate(self._runners):
+            mine = [(self._places[question.policy], question) for question in questions]
+            runner.take_back([question._replace(policy=policy) for (home, policy), question in mine if home == r])
+
     def act_block(self, block: Block, limit_seconds: float | None = None) -> BlockAnswer:
         r, policy = self._places[block.policy]
         return self._attributed(r, partial(self._runners[r].act_block, block._replace(policy=policy), limit_seconds))

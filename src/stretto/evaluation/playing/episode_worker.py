@@ -16,13 +16,14 @@ from stretto import trace
 from stretto.adapters.agents import as_agents
 from stretto.adapters.local import LocalWorlds
 from stretto.budget import CpuBudget, NativeThreads, set_default_budget
-from stretto.core import AgentWorld
+from stretto.core import AUTO, SPECULATIVE, AgentWorld, TurnWorld
 from stretto.episode_steps import EpisodePlan
 from stretto.errors import Place, PolicyFailed
 from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task, batch_rows
 from stretto.evaluation.playing.episodes import Played, failure_of, play_to_end
 from stretto.evaluation.playing.rendering import why_unseen
 from stretto.evaluation.records import episode_file_name
+from stretto.policies.ahead import AheadOfTurn, FasterWay
 from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.questions import Runner
 from stretto.policies.runners import InPlace
@@ -108,6 +109,7 @@ class EpisodeService:
         self._native = NativeThreads(plan.native_threads)
         self._runners: dict[tuple[int, int, int, str | None, bool], Runner] = {}
         self._guarded: set[tuple[int, int]] = set()  # missions and entries in which something draws late
+        self._ways: dict[tuple[int, int, int], FasterWay] = {}
 
     def handle(self, message: Any) -> object:
         if self._port.pickles:
@@ -195,7 +197,23 @@ class EpisodeService:
             probed[i] and runner.probe_rows(0, batch_rows(facts, i), self._port.beat)
             for i, (runner, _, _) in enumerate(found)
         )
-        return replace(facts, interchangeable=interchangeable)
+        runners = [runner for runner, _, _ in found]
+        return replace(facts, interchangeable=interchangeable, in_order=self._in_order(mission, runners, facts))
+
+    def _in_order(self, mission: int, runners: Sequence[InPlace], facts: Facts) -> tuple[str, ...]:
+        """Return, where agents are to be asked before it is their turn, why those of each policy cannot be."""
+        played = self._worlds_of(mission, 1).world(0).native
+        if self._plan.turns not in (SPECULATIVE, AUTO) or not isinstance(played, TurnWorld):
+            return ()
+        reasons = []
+        for runner, draws in zip(runners, facts.draws, strict=True):
+            with self._loading():
+                # Its first agent may draw anything while it is made: nobody else does from these generators.
+                guard = PrivateGenerators(SeedTree(0).child("look"), probation=1 << 62)
+                reasons.append(
+                    "it draws from global generators" if draws else guard.run_repeatable(runner.why_not_again, 0)
+                )
+        return tuple(reasons)
 
     def _try_out(
         self, spec: PolicySpec, mission: int, *, acting: bool
@@ -266,6 +284,8 @@ class EpisodeService:
         worlds = self._worlds_of(task.mission, len(task.episodes), _ALL_GENERATORS if guarded else facts.world_draws)
         self._playing = worlds
         episodes = [plan.episode(task.mission, task.entry, number, facts.agents) for number in task.episodes]
+        # Another attempt at an episode that failed asks as few agents as possible for it.
+        ahead = self._ahead(task, facts, runner) if strategy is None and not guarded else None
         steps = rollout(
             worlds,
             runner,
@@ -276,6 +296,7 @@ class EpisodeService:
             loading=self._loading,
             each_step=self._settings.keep_digests,
             position=self._steps,
+            ahead=ahead,
         )
         found = play_to_end(
             worlds,
@@ -291,6 +312,19 @@ class EpisodeService:
         if any(one.failure is not None for one in played):
             self._forget_worlds(task.mission)  # nobody knows what state they are in
         return played
+
+    def _ahead(self, task: Task, facts: Facts, runner: Runner) -> AheadOfTurn | None:
+        """Return what asks agents before it is their turn, if that is wanted, with what was found out in other episodes."""
+        if not facts.askable_ahead:
+            return None
+        way = self._ways.setdefault((task.mission, task.entry, len(task.episodes)), FasterWay(self._plan.turns))
+        strategies = self._settings.strategies(self._plan.entries[task.entry])
+        together = [
+            i
+            for i, name in enumerate(strategies)
+            if name == "threads" or (facts.batches[i] and name not in ("sequential", "processes"))
+        ]
+        return AheadOfTurn(runner, facts.askable_ahead, way, frozenset(together))
 
     def _save_replay(self, worlds: LocalWorlds, task: Task, slot: int, episode: int) -> str | None:
         """Let a world write what its episode was, if that is wanted; return the file's path in the run's folder."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from stretto.episode_steps import Fault, SlotStep
 from stretto.errors import PolicyFailed, PolicyLost, StrettoError, WorkerDied, WorldFailed, WorldHung, users_traceback
 from stretto.evaluation.playing.tracebacks import last_place, without_addresses
 from stretto.evaluation.records import EpisodeFailure
+from stretto.policies.ahead import NOT_COUNTED, Counted
 
 __calls_user_code__ = True
 
@@ -26,6 +28,7 @@ class Played:
     """What an episode gave.
 
     `digests` are there if they were asked for: for each step and agent, digests of what it saw and did, and its reward.
+    `asking` counts how agents were asked, where some were asked before it was their turn.
     `drawn` are the global generators that policies in other processes drew from, although nobody knew that they would.
     """
 
@@ -40,6 +43,7 @@ class Played:
     digests: list[dict[AgentId, tuple[int, int, float]]] = field(default_factory=list)
     failure: EpisodeFailure | None = None
     drawn: frozenset[str] = frozenset()
+    asking: Counted = NOT_COUNTED
 
 
 class _Tally:
@@ -72,6 +76,8 @@ class _Tally:
             self._infos.update(step.infos)
             if self._keeps_digests:
                 self._add_digests(step, outcome)
+        if step.asking is not NOT_COUNTED:
+            played.asking = Counted(*map(add, played.asking, step.asking))
 
     def describe(self, offered: WorldStatistics) -> None:
         """Keep the statistics that a world offers, or, if it offers none, the numbers in the last infos of its agents."""

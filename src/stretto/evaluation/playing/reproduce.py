@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from stretto.core import SIMULTANEOUS
+from stretto.core import SEQUENTIAL, SIMULTANEOUS, SPECULATIVE
 from stretto.episode_steps import TimeLimits
 from stretto.errors import UsageError
 from stretto.evaluation.plan import HANG_SECONDS, Entry, Plan
@@ -23,7 +23,7 @@ def reproduce(plan: Plan, limits: TimeLimits, mission: Mission, entry: Entry, ep
     """
     options: dict[str, Any] = {
         "mix": len(entry.specs) > 1,
-        "turns": plan.turns if plan.turns != SIMULTANEOUS else None,
+        "turns": {SIMULTANEOUS: None, SPECULATIVE: SEQUENTIAL}.get(plan.turns, plan.turns),
         "seed": plan.seed,
         "episode_seeds": None
         if plan.episode_seeds is None

@@ -294,6 +294,7 @@ class Scheduler:
                 "attempts": self._attempts.get(task, 1),
                 "strategy": played.strategy,
                 **({} if played.replay is None else {"replay": played.replay}),
+                **(played.asking._asdict() if played.asking.turns else {}),
             },
         )
         self.records[task.mission, task.entry, episode] = record

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from stretto.evaluation.report.wording import (
@@ -92,6 +92,11 @@ def _score_text(row: LabelSummary) -> str:
     return score_text(row.score) + interval
 
 
+def _rounds_text(timing: Mapping[str, float]) -> str:
+    """Return how often agents were asked in a turn, where some were asked before it was their turn."""
+    return f"{timing['rounds'] / timing['turns']:.1f}" if timing.get("turns") else ""
+
+
 _FIGURES: dict[str, Callable[[Any], str]] = {
     "n": lambda row: str(row.episodes),
     "reward": lambda row: short_number(row.reward),
@@ -100,11 +105,12 @@ _FIGURES: dict[str, Callable[[Any], str]] = {
     "rating [95%]": lambda row: "" if isinstance(row, LabelSummary) else rating_text(row.rating, row.rating_interval),
     "steps": lambda row: short_number(row.steps),
     "steps/s": lambda row: short_number(row.timing.get("steps_per_second")),
+    "rounds/turn": lambda row: _rounds_text(row.timing),
     "late": lambda row: str(row.overdue),
     "failed": lambda row: str(row.failures),
 }
 _ALSO_OF_POLICIES = ("n", "reward", "IQM [95%]", "rating [95%]")
-_RARE = ("rating [95%]", "late", "failed")
+_RARE = ("rating [95%]", "rounds/turn", "late", "failed")
 _LESS_IMPORTANT = ("steps", "steps/s")
 _NAMES_WIDTH = 24  # of a mission and a policy together: with less they are hard to tell apart
 

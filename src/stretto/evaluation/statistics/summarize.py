@@ -190,7 +190,9 @@ def _throughput(records: Sequence[EpisodeRecord]) -> dict[str, float]:
         return {}
     seconds = math.fsum(record.seconds for record in timed)
     steps = math.fsum(record.steps for record in timed)
-    return {"episodes": len(timed), "seconds": seconds, "steps_per_second": steps / seconds}
+    asked = [record.timing for record in timed if record.timing.get("turns")]
+    counts = {name: sum(one[name] for one in asked) for name in ("turns", "rounds", "conflicts")} if asked else {}
+    return {"episodes": len(timed), "seconds": seconds, "steps_per_second": steps / seconds, **counts}
 
 
 def _in_order(what: str, given: Sequence[str] | None, found: set[str]) -> tuple[str, ...]:

@@ -1,22 +1,22 @@
-"""Layers: products and activations of many networks at once, with their gradients written out."""
+"""Layers: products and activations of many networks at once, with their gradients written out.
+
+On the CPU numpy computes products, layer by layer and network by network: its library takes less time than torch's for
+matrices of this size, above all for the narrow ones of outputs (a quarter), and a network needs no copy of what it sees.
+What a network gets does not depend on who else is there, because each product is a call of its own. Elsewhere torch does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from stretto.spaces import Array
+
 ACTIVATIONS = "tanh", "relu"
-
-WIDE = 3 << 19
-"""A product of so many multiplications for a network is computed network by network. What rows of towers cost to copy and
-calls cost to make does not count there; which library multiplies does."""
-
-_LINEAR: Any = getattr(getattr(torch.ops.mkldnn, "_linear_pointwise", None), "default", None)
-"""oneDNN's product. It has kernels for AVX-512 on every processor that has it, where those behind `bmm` may take half of its
-width: then this takes 0.55 of the time. A call takes 10 µs, so that only large products gain."""
 
 
 def layered(
@@ -38,12 +38,12 @@ def through(
     rows: Tensor, activation: str, weights: Sequence[Tensor], biases: Sequence[Tensor], *, activated: bool = False
 ) -> list[Tensor]:
     """Return what the first layer takes, what each but the last has made of it, and the outputs."""
-    found, last = [_spread(rows, weights[0])], len(weights) - 1
-    for layer, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        if layer == last and not activated:
-            found.append(_product(found[-1], weight, bias))
-        else:
-            found.append(_activated(found[-1], weight, bias, activation))
+    last = len(weights) - 1
+    found = [rows if _is_here(rows) else _spread(rows, weights[0])]
+    with np.errstate(all="ignore"):  # whoever learns looks for what is not finite
+        for layer, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+            made = _product(found[-1], weight, bias)
+            found.append(made if layer == last and not activated else _activated(made, activation))
     return found
 
 
@@ -61,29 +61,31 @@ def back(
 
     Returns the gradient of the rows of so many agents, unless there are none: it ends here.
     """
-    for layer in range(len(weights) - 1, -1, -1):
-        torch.sum(gradient, 1, keepdim=True, out=by_bias[layer])
-        _write_products(went[layer], gradient, by_weight[layer])
-        if layer or to_agents:
-            gradient = torch.bmm(gradient, weights[layer].transpose(1, 2))
-        if layer:
-            gradient = pulled(gradient, went[layer], activation)
+    with np.errstate(all="ignore"):
+        for layer in range(len(weights) - 1, -1, -1):
+            torch.sum(gradient, 1, keepdim=True, out=by_bias[layer])
+            _write_products(went[layer], gradient, by_weight[layer])
+            if layer or to_agents:
+                gradient = torch.bmm(gradient, weights[layer].transpose(1, 2))
+            if layer:
+                gradient = pulled(gradient, went[layer], activation)
     if not to_agents:
         return None
     return gradient if gradient.shape[0] == to_agents else gradient.view(to_agents, -1, *gradient.shape[1:]).sum(1)
 
 
-_ONE = torch.ones(())
-
 _TANH_BACKWARD: Any = torch.ops.aten.tanh_backward.grad_input
 
 
-def _activated(rows: Tensor, weight: Tensor, bias: Tensor, activation: str) -> Tensor:
-    """Return what a layer and its activation make of rows."""
+def _activated(made: Tensor, activation: str) -> Tensor:
+    """Return what an activation makes of the outputs of a layer; overwrites them."""
     if activation == "relu":
-        return _product(rows, weight, bias).relu_()
-    # 2 sigmoid(2 x) - 1: a quarter of the time of torch's own `tanh`, and as exact as float32 lets a number near 1 be.
-    return _product(rows, weight, bias, 2).sigmoid_().lerp_(_ONE.to(rows.device), -1.0)
+        return made.relu_()
+    if not _is_here(made):
+        return made.tanh_()
+    array = made.numpy()
+    np.tanh(array, out=array)  # half of the time of torch's
+    return made
 
 
 def pulled(gradient: Tensor, activated: Tensor, activation: str) -> Tensor:
@@ -94,52 +96,43 @@ def pulled(gradient: Tensor, activated: Tensor, activation: str) -> Tensor:
     return found
 
 
-def _is_wide(rows: Tensor, weight: Tensor) -> bool:
-    if torch.compiler.is_exporting():  # a file takes any number of rows
-        return False
-    return rows.shape[1] * weight.shape[1] * weight.shape[2] >= WIDE
+def _is_here(rows: Tensor) -> bool:
+    """Return whether numpy can compute with arrays like this one; a network that is written to a file is torch's alone."""
+    return rows.device.type == "cpu" and not torch.compiler.is_exporting()
 
 
 def _spread(rows: Tensor, weight: Tensor) -> Tensor:
-    """Return rows as the first layer takes them: once for each network, unless its product is wide."""
+    """Return rows once for each network."""
     (agents, count, width), networks = rows.shape, weight.shape[0]
-    if networks == agents or _is_wide(rows, weight):
+    if networks == agents:
         return rows
     return rows[:, None].expand(agents, networks // agents, count, width).reshape(networks, count, width)
 
 
-def _product(rows: Tensor, weight: Tensor, bias: Tensor, scale: float = 1) -> Tensor:
-    """Return `scale` times what a layer makes of rows before its activation."""
-    if not _is_wide(rows, weight):
-        return torch.baddbmm(bias, rows, weight, beta=scale, alpha=scale)
-    networks = weight.shape[0]
-    towers = networks // rows.shape[0]
-    if _LINEAR is not None and rows.device.type == "cpu":
-        parts = [
-            _LINEAR(rows[number // towers], weight[number].T, bias[number, 0], "none", [], "")
-            for number in range(networks)
-        ]
-        found = torch.stack(parts)
-        return found if scale == 1 else found.mul_(scale)
+def _product(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return what a layer makes of rows before its activation."""
+    if not _is_here(rows):
+        return torch.baddbmm(bias, rows, weight)
+    agents, networks = rows.shape[0], weight.shape[0]
     found = rows.new_empty(networks, rows.shape[1], weight.shape[2])
-    for mine, part, offset in zip(*(_towers(one, towers) for one in (found, weight, bias)), strict=True):
-        torch.baddbmm(offset, rows, part, beta=scale, alpha=scale, out=mine)
+    products = _by_agent(found, agents)
+    np.matmul(_by_agent(rows, agents), _by_agent(weight, agents), out=products)
+    np.add(products, _by_agent(bias, agents), out=products)
     return found
 
 
 def _write_products(rows: Tensor, gradient: Tensor, out: Tensor) -> None:
     """Write the products of all rows with their gradients, summed up, for each network."""
-    towers = gradient.shape[0] // rows.shape[0]
-    if towers == 1:
+    if not _is_here(rows):
         torch.bmm(rows.transpose(1, 2), gradient, out=out)
         return
-    for mine, found in zip(_towers(gradient, towers), _towers(out, towers), strict=True):
-        torch.bmm(rows.transpose(1, 2), mine, out=found)
+    agents = rows.shape[0]
+    np.matmul(_by_agent(rows, agents).swapaxes(2, 3), _by_agent(gradient, agents), out=_by_agent(out, agents))
 
 
-def _towers(array: Tensor, towers: int) -> Sequence[Tensor]:
-    """Return the networks of each tower of all agents, as views."""
-    return array.view(-1, towers, *array.shape[1:]).unbind(1)
+def _by_agent(array: Tensor, agents: int) -> Array:
+    """Return what there is of each network as (agents, networks of one, ...), without a copy."""
+    return array.detach().view(agents, -1, *array.shape[1:]).numpy()
 
 
 class _Layers(torch.autograd.Function):

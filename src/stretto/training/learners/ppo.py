@@ -80,7 +80,7 @@ class Ppo(StackedLearner):
         gained = advantages(values, *outcome, settings.discount, settings.smoothing)
         expected = values[:-1]
         known = [torch.from_numpy(_by_agent(array)).to(device) for array in (gained, expected + gained, expected)]
-        experience = Experience(rows[:, :count], actions, allowed, scored.likelihoods, *known)
+        experience = Experience(rows, actions, allowed, scored.likelihoods, *known)
         return self._epochs(experience, sequences, learning.copy(), progress)
 
     def _sequences(self, seen: SegmentSnapshot) -> tuple[Remembered | None, Sequences]:

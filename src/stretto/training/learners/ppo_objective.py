@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +24,10 @@ DIVERGENCE = FIGURES.index("divergence")
 
 @dataclass(frozen=True)
 class Experience:
-    """Rows by agent, (agents, rows, ...): what was seen and done, how likely that was, and how it turned out."""
+    """Rows by agent, (agents, rows, ...): what was seen and done, how likely that was, and how it turned out.
+
+    What was seen may have further rows behind those.
+    """
 
     rows: Tensor
     actions: Tensor
@@ -32,17 +36,6 @@ class Experience:
     advantages: Tensor
     returns: Tensor
     values: Tensor
-
-    def chosen(self, index: Tensor) -> Experience:
-        """Return rows by their numbers, which count the rows of all agents: (agents, how many)."""
-
-        def some(array: Tensor) -> Tensor:
-            flat = array.reshape(-1, *array.shape[2:]).index_select(0, index.reshape(-1))
-            return flat.view(*index.shape, *array.shape[2:])
-
-        allowed = None if self.allowed is None else some(self.allowed)
-        known = (self.likelihoods, self.advantages, self.returns, self.values)
-        return Experience(some(self.rows), some(self.actions), allowed, *map(some, known))
 
 
 @dataclass(frozen=True)
@@ -60,8 +53,8 @@ def minibatches(
     """Yield all sequences in which agents acted, `size` rows at a time, and which agents have any in a batch.
 
     They are shuffled by each agent's own stream; an agent without one has none. Advantages are normalized in each batch.
-    All is put in order once, so that a batch is a part of it and no copy. It is filled up to a multiple of what elementwise
-    functions take at a time.
+    What was seen, which may be wide, is copied batch by batch, so that it is still in the cache when it is learned from. All
+    else is put in order once. A batch is filled up to a multiple of what elementwise functions take at a time.
     """
     numbers, there = _dealt(streams, sequences, size)
     agents, batches, _ = numbers.shape
@@ -71,26 +64,40 @@ def minibatches(
     acted = np.take_along_axis(sequences.acted, rows, 1).reshape(agents, batches, sequences.length, -1)
     by_batch = (acted & there[:, :, None]).reshape(agents, batches, -1).astype(np.float32)
     size = by_batch.shape[2]
-    index = rows + np.arange(agents)[:, None] * sequences.acted.shape[1]
     device = experience.rows.device
     shares = torch.from_numpy(by_batch / np.maximum(by_batch.sum(2, keepdims=True), 1)).to(device)
-    shuffled = experience.chosen(torch.from_numpy(index).to(device))
-    advantages = _normalized(shuffled.advantages.view(shares.shape), shares).view(index.shape)
-    weights, has_rows = shares.view(index.shape), by_batch.max(2) > 0
-    for k in range(batches):
+    actions, allowed, likelihoods, advantages, returns, values = _in_order(experience, rows)
+    advantages = _normalized(advantages.view(shares.shape), shares).view(rows.shape)
+    weights, has_rows = shares.view(rows.shape), by_batch.max(2) > 0
+    seen = experience.rows.flatten(0, 1)
+    places = _flat(rows, experience.rows.shape[1]).reshape(agents, batches, size).swapaxes(0, 1).reshape(batches, -1)
+    for k, mine in enumerate(torch.from_numpy(places).to(device)):
         some = slice(k * size, (k + 1) * size)
         part = Experience(
-            shuffled.rows[:, some],
-            shuffled.actions[:, some],
-            None if shuffled.allowed is None else shuffled.allowed[:, some],
-            shuffled.likelihoods[:, some],
+            seen.index_select(0, mine).view(agents, size, *seen.shape[1:]),
+            actions[:, some],
+            None if allowed is None else allowed[:, some],
+            likelihoods[:, some],
             advantages[:, some],
-            shuffled.returns[:, some],
-            shuffled.values[:, some],
+            returns[:, some],
+            values[:, some],
         )
         remembered = sequences.remembered(numbers[:, k], there[:, k])
         remembered = None if remembered is None else remembered.to(device)
         yield Batch(part, weights[:, some], remembered), has_rows[:, k]
+
+
+def _in_order(experience: Experience, rows: Array) -> Iterator[Any]:
+    """Yield all but what was seen, in the order of `rows`, the numbers of each agent's rows."""
+    index = torch.from_numpy(_flat(rows, experience.actions.shape[1]).reshape(-1)).to(experience.actions.device)
+    outcomes = experience.likelihoods, experience.advantages, experience.returns, experience.values
+    for one in (experience.actions, experience.allowed, *outcomes):
+        yield None if one is None else one.flatten(0, 1).index_select(0, index).view(*rows.shape, *one.shape[2:])
+
+
+def _flat(rows: Array, count: int) -> Array:
+    """Return the numbers of rows among those of all agents, of which each has `count`."""
+    return rows + np.arange(len(rows))[:, None] * count
 
 
 def _dealt(streams: Sequence[np.random.Generator | None], sequences: Sequences, size: int) -> tuple[Array, Array]:
