@@ -239,9 +239,7 @@ def own_copy(value: Any) -> Any:
     if kind in _SAME_FOR_ALL or isinstance(value, _IMMUTABLE):
         return value
     if kind is dict:
-        return {
-            k: v.copy() if type(v) is np.ndarray and not v.dtype.hasobject else own_copy(v) for k, v in value.items()
-        }
+        return {key: own_copy(part) for key, part in value.items()}
     if kind is OrderedDict:
         return kind((key, own_copy(part)) for key, part in value.items())
     if kind is tuple or kind is list:
