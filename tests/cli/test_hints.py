@@ -224,3 +224,8 @@ def test_a_mix_says_how_each_policy_did_and_who_never_played(capsys):
     assert done.err == ""
     assert run("eval -m gym:CartPole-v1 -m foundry_1 -p random -p noop --mix -e 2 -s 5 -j 0 --quiet") == 0
     assert capsys.readouterr().err.count("no agent followed noop on gym:CartPole-v1 (1 agent); give") == 1
+
+
+def test_an_option_that_has_another_name_elsewhere_is_named(capsys):
+    assert main(["eval", "-m", "foundry_1", "-p", "random", "--parallel-agents"]) == 2
+    assert "--parallel-agents (it is called --parallel-policy)" in capsys.readouterr().err

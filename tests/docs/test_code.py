@@ -30,6 +30,7 @@ NEEDS = {
     "vector_environments.md": "stable_baselines3",
     "coming_from.md": "stable_baselines3",
     "policies.md": "stable_baselines3",
+    "cogames.md": "cogames",
 }
 """What is not installed with every version of Python that the tests run on."""
 
@@ -148,7 +149,7 @@ OPTIONS = {
     for option in (*parameter.opts, *parameter.secondary_opts)
 } | {"--help"}
 OF_OTHERS = {"--no-deps", "--editable", "--constraint"} | {
-    "--save-replay-dir",
+    "--parallel-agents",
     "--difficulty",
     "--mission-set",
     "--render",

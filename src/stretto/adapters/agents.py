@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 
 from stretto.adapters.aec import AecAgents
+from stretto.adapters.base import NativeWorld
 from stretto.adapters.gymnasium import OneAgent
 from stretto.adapters.old_gym import modern
 from stretto.adapters.pettingzoo import ParallelAgents
@@ -27,10 +28,12 @@ def as_agents(env: Any, turns: str = SIMULTANEOUS) -> AgentWorld:
         return TurnAgents(env, sequential=turns_of(turns) == SEQUENTIAL)
     if hasattr(env, "agent_iter"):
         return AecAgents(env)
-    env = modern(env)
+    env = env if isinstance(env, NativeWorld) else modern(env)
     if turns not in (SIMULTANEOUS, AUTO):
         inside = type(getattr(env, "unwrapped", env)).__name__
         raise UsageError(f"only a TurnWorld has {turns} turns, got {inside}; play it in simultaneous ones")
+    if isinstance(env, NativeWorld):  # an adapter of ours for a program that has a kind of worlds of its own
+        return cast(AgentWorld, env)
     if isinstance(env, gymnasium.Env):
         return OneAgent(env)
     if hasattr(env, "begin_turn"):

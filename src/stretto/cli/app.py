@@ -18,7 +18,7 @@ from stretto.cli.collect import collect_command
 from stretto.cli.describe import describe_command
 from stretto.cli.eval import evaluate_command
 from stretto.cli.missions import missions_command
-from stretto.cli.options import BAD_USAGE, DONE, FAILED, INTERRUPTED
+from stretto.cli.options import BAD_USAGE, DONE, FAILED, INTERRUPTED, RENAMED
 from stretto.cli.play import play_command
 from stretto.cli.policies import policies_command
 from stretto.cli.runs import compare_command, report_command
@@ -78,6 +78,8 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
     except _BadCommandLine as error:
         message = error.format_message().rstrip(".")
+        if (renamed := RENAMED.get(getattr(error, "option_name", ""))) is not None:
+            message = f"No such option: {error.option_name} (it is called {renamed})"
         return _say(f"{message}{' See' if message.endswith('?') else '; see'}: {_help_of(error)}", BAD_USAGE)
     except InvalidAction as error:  # of the user's policy: the command was right
         return _say(_with_notes(error), FAILED)

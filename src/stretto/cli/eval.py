@@ -23,7 +23,7 @@ from stretto.evaluation.evaluate import EvaluationInterrupted, evaluate
 from stretto.evaluation.journal import EVALUATION
 from stretto.evaluation.plan import HANG_SECONDS, Plan, entries_of
 from stretto.evaluation.report.report import Report
-from stretto.missions.mission import Mission
+from stretto.missions.mission import Mission, program_of
 from stretto.missions.resolve import find_missions
 from stretto.policies.spec import DEFAULT_STRATEGY, PolicySpec, parse_policy
 from stretto.policies.torch_settings import determinism_note
@@ -89,10 +89,12 @@ class Asked:
             allow_import=self.allow_import,
         )
 
-    def specs(self) -> list[PolicySpec]:
-        """Return the policies that are named."""
+    def specs(self, missions: Sequence[Mission]) -> list[PolicySpec]:
+        """Return the policies that are named, as they are called where these missions come from."""
+        program = program_of(missions)
         return [
-            replace(parse_policy(text), device=self.device, deterministic=self.deterministic) for text in self.policy
+            replace(parse_policy(text, program=program), device=self.device, deterministic=self.deterministic)
+            for text in self.policy
         ]
 
     def plan(self, missions: Sequence[Mission], specs: Sequence[PolicySpec]) -> Plan:
@@ -139,6 +141,7 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     accept_changes: options.AcceptChanges = False,
     video: options.Video = 0,
     replays: options.Replays = False,
+    save_replay_dir: options.SaveReplayDir = None,
     trace: options.Trace = None,
     allow_import: options.AllowImport = False,
     quiet: options.Quiet = False,
@@ -148,7 +151,8 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     folder = resume or out
     if video and folder is None:
         raise UsageError(f"films are written into a folder, got --video {video} without one; add --out DIR")
-    missions, specs = asked.missions(), asked.specs()
+    missions = asked.missions()
+    specs = asked.specs(missions)
     plan = asked.plan(missions, specs)
     unseen = tell_unfilmable(plan) if video else {}
     how = {
@@ -157,7 +161,7 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
         "strategy": strategy,
         "out": folder,
         "resume": resume is not None,
-        "replays": replays,
+        "replays": save_replay_dir or replays,
         "accept_changes": accept_changes,
         "trace": {None: False, "": True}.get(trace, trace),
         "command": options.command_line(context),

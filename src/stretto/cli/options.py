@@ -20,6 +20,9 @@ T = TypeVar("T")
 DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
 
+RENAMED = {"--parallel-agents": "--parallel-policy"}
+"""Options that other programs, or earlier versions of them, have under another name."""
+
 
 class Format(StrEnum):
     """How results are printed."""
@@ -212,6 +215,9 @@ AcceptChanges = Annotated[
 Video = Annotated[int, whole("--video", help="Film the first so many episodes, into the folder.", show_default=False)]
 Replays = Annotated[
     bool, Option("--replays", help="Let worlds that can write their episodes to files of their own, into the folder.")
+]
+SaveReplayDir = Annotated[
+    Path | None, Option("--save-replay-dir", metavar="DIR", help="The same as --replays, into this folder.")
 ]
 Trace = Annotated[
     str | None,

@@ -16,7 +16,7 @@ from stretto.core import SIMULTANEOUS, turns_of
 from stretto.episode_steps import TimeLimits
 from stretto.errors import FewerWorkers, RunsHere, TurnsInOrder, UsageError, user_stacklevel
 from stretto.evaluation.journal import Journal
-from stretto.evaluation.plan import HANG_SECONDS, Facts, Plan, PlaySettings, Task, entries_of
+from stretto.evaluation.plan import HANG_SECONDS, Facts, Plan, PlaySettings, Task, entries_of, limits_of
 from stretto.evaluation.playing.episode_worker import EpisodeWorkerFactory
 from stretto.evaluation.playing.scheduler import Scheduler
 from stretto.evaluation.progress import Progress
@@ -25,6 +25,7 @@ from stretto.evaluation.report.report import Report
 from stretto.evaluation.statistics.scales import references_of
 from stretto.evaluation.statistics.summary import Failed
 from stretto.identity.record import plain_settings
+from stretto.missions.mission import program_of
 from stretto.missions.resolve import find_missions
 from stretto.missions.tasks import Tasks, describe_tasks
 from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, find_policies
@@ -66,7 +67,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     budget: CpuBudget | None = None,
     out: str | Path | None = None,
     resume: bool = False,
-    replays: bool = False,
+    replays: bool | str | Path = False,
     accept_changes: bool = False,
     trace: str | Path | bool = False,
     command: str | None = None,
@@ -116,7 +117,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         resume: go on with what was begun in that folder, or, with more `episodes`, with what is finished there. It is
             refused if code, weights or versions have changed since.
         accept_changes: go on all the same; the report then says what has changed, and after how many episodes.
-        replays: let worlds that have `save_replay(path)` write their episodes into the folder's `replays`.
+        replays: let worlds that have `save_replay(path)` write episodes into the folder's `replays`, or into this folder.
         trace: a file for the spans of all processes, to be opened in Perfetto; `True`: trace.json in the folder of `out`.
         command: the command line that asked for this, for the report to show.
         on_begin: is called when all is well and nothing is played yet.
@@ -127,20 +128,30 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         EvaluationInterrupted: at Ctrl-C, with the report of what is finished.
     """
     _check_where(strategy, jobs)
-    limits = _limits(action_timeout_ms, overage_ms, hang_seconds)
-    settings = PlaySettings(strategy, limits, replays=_replay_folder(out) if replays else None)
+    limits = limits_of(action_timeout_ms, overage_ms, hang_seconds)
+    settings = PlaySettings(strategy, limits, replays=_replay_folder(out, replays) if replays else None)
     if device is not None:
         check_device(device)
     path = trace_path(trace, out)
+    named = find_missions(missions, env_kwargs=env_kwargs, variants=variants, cogs=cogs, map_seed=map_seed)
     several = [
         replace(spec, device=device or spec.device, deterministic=deterministic or spec.deterministic)
-        for spec in find_policies(policies)
+        for spec in find_policies(policies, program_of(named))
     ]
-    found = find_missions(missions, env_kwargs=env_kwargs, variants=variants, cogs=cogs, map_seed=map_seed)
     entries = entries_of(several, mix=mix)
     seeds = None if episode_seeds is None else tuple(episode_seeds)
     episodes = episodes if seeds is None else len(seeds)
-    plan = Plan(tuple(found), entries, episodes, seed, steps, turns, native_threads, seeds, tasks)
+    plan = Plan(
+        tuple(mission.lasting(steps) for mission in named),
+        entries,
+        episodes,
+        seed,
+        steps,
+        turns,
+        native_threads,
+        seeds,
+        tasks,
+    )
     references = None if normalize is None else references_of(normalize, [entry.label for entry in entries])
     cores = budget or default_budget()
     free = _jobs_within(cores, jobs, native_threads)
@@ -188,7 +199,9 @@ def _chosen(only: Iterable[int] | None, plan: Plan) -> set[int]:
     return chosen
 
 
-def _replay_folder(out: str | Path | None) -> str:
+def _replay_folder(out: str | Path | None, replays: bool | str | Path) -> str:
+    if not isinstance(replays, bool):
+        return str(Path(replays).resolve())
     if out is None:
         raise UsageError("replays are written into a folder, got none; pass one as out, or --out DIR")
     return str(Path(out).resolve() / "replays")
@@ -216,17 +229,6 @@ def _jobs_within(budget: CpuBudget, jobs: int | None, native_threads: int) -> in
     )
     warnings.warn(FewerWorkers(reason), stacklevel=user_stacklevel())
     return most
-
-
-def _limits(action_timeout_ms: float | None, overage_ms: float, hang_seconds: float | None) -> TimeLimits:
-    """Return the limits of time under which a plan is played; what nobody could keep is refused."""
-    if not overage_ms >= 0:
-        raise UsageError(f"overage_ms must be at least 0, got {overage_ms:g}; leave it out for none")
-    for name, value in (("action_timeout_ms", action_timeout_ms), ("hang_seconds", hang_seconds)):
-        if value is not None and not value > 0:
-            raise UsageError(f"{name} must be more than 0, got {value:g}; leave it out for the default")
-    action_seconds = None if action_timeout_ms is None else action_timeout_ms / 1000
-    return TimeLimits(action_seconds, overage_ms / 1000, hang_seconds)
 
 
 class EvaluationInterrupted(KeyboardInterrupt):

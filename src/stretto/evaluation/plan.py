@@ -33,6 +33,17 @@ HANG_SECONDS = 60.0
 _USUAL_LIMITS = TimeLimits(hang_seconds=HANG_SECONDS)
 
 
+def limits_of(action_timeout_ms: float | None, overage_ms: float, hang_seconds: float | None) -> TimeLimits:
+    """Return the limits of time under which a plan is played; what nobody could keep is refused."""
+    if not overage_ms >= 0:
+        raise UsageError(f"overage_ms must be at least 0, got {overage_ms:g}; leave it out for none")
+    for name, value in (("action_timeout_ms", action_timeout_ms), ("hang_seconds", hang_seconds)):
+        if value is not None and not value > 0:
+            raise UsageError(f"{name} must be more than 0, got {value:g}; leave it out for the default")
+    action_seconds = None if action_timeout_ms is None else action_timeout_ms / 1000
+    return TimeLimits(action_seconds, overage_ms / 1000, hang_seconds)
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """What is compared under one label: one policy that all agents follow, or a mix of several."""

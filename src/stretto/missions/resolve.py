@@ -22,6 +22,7 @@ from stretto.errors import UsageError
 from stretto.identity.names import canonical_name
 from stretto.identity.source import find_module
 from stretto.importing import check_parameters
+from stretto.missions import cogames
 from stretto.missions.makers import FactoryMaker, Maker, Reference, SpecMaker, Wrap, WrappedMaker
 from stretto.missions.mission import Mission, Source
 from stretto.missions.mission_files import KEYS, read_entries
@@ -131,6 +132,8 @@ def _named(asked: Source) -> list[Mission]:
         return [_of_spec(spec_of(rest), asked)]
     if kind == "pz" and rest:
         return [_of_pettingzoo(asked, rest)]
+    if kind == cogames.PROGRAM and rest:
+        return _of_cogames(replace(asked, name=rest))
     if kind.endswith((".yaml", ".yml")):
         return _from_yaml(asked, Path(kind), rest)
     if kind.endswith(".py"):
@@ -206,15 +209,55 @@ def _known(asked: Source) -> list[Mission]:
         try:
             return [_of_spec(spec_of(asked.name), asked)]
         except UsageError as error:
+            if found := _of_cogames(asked):
+                return found
             known = known_missions()  # which imports other people's packages
             if asked.name not in known:
-                raise _unknown_name(asked.name, known, error) from None
+                raise _unknown_name(asked.name, [*known, *cogames.summaries()], error) from None
     elif pattern:
         known = known_missions()
     chosen = fnmatch.filter(known, asked.name) if pattern else [asked.name]
+    if not chosen and (found := _of_cogames(asked)):
+        return found
     if not chosen:
-        raise _unknown("mission", asked.name, known)
+        raise _unknown("mission", asked.name, [*known, *cogames.summaries()])
     return [_of_game(known[one], asked) for one in chosen if not (pattern and known[one].error)]
+
+
+def _of_cogames(asked: Source) -> list[Mission]:
+    """Return the missions that cogames has of this name, or like this pattern, if it is installed."""
+    if not cogames.is_installed():
+        return []
+    given = {name: value for name, value in asked.kwargs.items() if name != "cogs"}
+    strange = given.keys() - {"map_seed", "max_steps"}
+    found = cogames.find(asked.name, asked.variants, asked.kwargs.get("cogs"))
+    if found and strange:
+        raise UsageError(
+            f"arguments must be parameters of what they are for, got {', '.join(sorted(strange))} for {asked.name}, "
+            f"which takes cogs, map_seed, max_steps"
+        )
+    reference = Reference(cogames.MODULE, "make")
+    missions = []
+    for one in found:
+        kwargs = {
+            "mission": one.mission,
+            **({"variants": list(asked.variants)} if asked.variants else {}),
+            **asked.kwargs,
+        }
+        source = replace(asked, name=f"{cogames.PROGRAM}:{one.mission}")
+        missions.append(
+            Mission(
+                _changed(one.name, asked),
+                FactoryMaker(reference, kwargs),
+                one.summary,
+                has_default_action=True,
+                default_action=0,
+                details=kwargs,
+                source=source,
+                program=cogames.PROGRAM,
+            )
+        )
+    return missions
 
 
 def _unknown_name(name: str, known: Iterable[str], error: UsageError) -> UsageError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any, cast
@@ -34,6 +35,8 @@ def load_policy(spec: PolicySpec, world: WorldSpec) -> MultiAgentPolicy:
     if isinstance(found, str):
         where, _, name = found.rpartition(":")
         found = imported(where, name, "policy")
+    if _is_of_cogames(found):
+        return _load_of_cogames(found, spec, world)
     kind = kind_of(found, spec.name)
     if spec.data is not None and kind is not PolicyKind.MODULE and not callable(getattr(found, "load", None)):
         raise UsageError(f"data is given to a policy's load(path), which {spec.name!r} does not have; leave data out")
@@ -55,6 +58,29 @@ def _load_team(found: Any, spec: PolicySpec, world: WorldSpec) -> MultiAgentPoli
     args, arguments = ((world,), arguments) if named is None else ((), {named: world, **arguments})
     _check_arguments(found, spec, args, arguments)
     return cast(MultiAgentPolicy, _with_data(found(*args, **arguments), spec))
+
+
+def _is_of_cogames(found: Any) -> bool:
+    """Whether this is the class of a policy of cogames; nothing is imported for it."""
+    if "mettagrid.policy.policy" not in sys.modules:
+        return False
+    from stretto.policies.cogames import is_theirs
+
+    return is_theirs(found)
+
+
+def _load_of_cogames(found: Any, spec: PolicySpec, world: WorldSpec) -> MultiAgentPolicy:
+    from stretto.policies.cogames import as_ours
+
+    arguments = {**_offered(found, device=spec.device), **spec.kwargs}
+
+    def make(interface: Any) -> Any:
+        made = found(interface, **arguments)
+        if spec.data is not None:
+            made.load_policy_data(spec.data)
+        return made
+
+    return as_ours(world, make, spec.name)
 
 
 def _world_parameter(found: Any) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 from stretto.errors import UsageError
 from stretto.identity.source import find_module
 from stretto.importing import not_importable
+from stretto.missions import cogames
 from stretto.policies.foreign import FILES, is_sb3_file, is_sb3_model, is_torch_module, saved_model
 from stretto.policies.registry import FORMS, is_known, registered
 from stretto.registry import near
@@ -34,7 +35,8 @@ class PolicySpec:
     `name` labels results: what the user wrote, or what `name=` in it says. `target` is `module:Class`,
     `/absolute/file.py:Class`, or the class or callable itself. `proportion` is the policy's share of the agents in a mix.
     `device` is given to a policy whose constructor takes one, and `deterministic` is asked of torch in every process that
-    loads it. `text` is what the user wrote for it on a command line, if that was anything.
+    loads it. `text` is what the user wrote for it on a command line, if that was anything. `any_data`: the policy's own code
+    reads its data, whatever kind of file that is.
     """
 
     name: str
@@ -46,6 +48,7 @@ class PolicySpec:
     device: str | None = None
     deterministic: bool = False
     text: str = field(default="", compare=False)
+    any_data: bool = False
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.proportion) and self.proportion > 0):
@@ -55,14 +58,15 @@ class PolicySpec:
                 f"strategy must be one of {', '.join(STRATEGIES)}, got {self.strategy!r}{near(self.strategy, STRATEGIES)}"
             )
         suffix = Path(self.data or "").suffix
-        if self.data is not None and suffix != ".safetensors" and FILES.get(suffix) != self.target:
+        known = self.any_data or suffix == ".safetensors" or FILES.get(suffix) == self.target
+        if self.data is not None and not known:
             raise UsageError(
                 f"data must be a .safetensors file, since others (pickles) can run code when they are loaded, "
                 f"got {self.data!r}; save the weights with safetensors"
             )
 
     @classmethod
-    def of(cls, policy: Any) -> PolicySpec:
+    def of(cls, policy: Any, program: str = "") -> PolicySpec:
         """Return the spec of a text, of a run's folder, of a policy's class, or of a callable `observation -> action`.
 
         A callable is shared by all agents of a worker: what it returns may depend on the observation alone.
@@ -70,7 +74,7 @@ class PolicySpec:
         if isinstance(policy, PolicySpec):
             return policy
         if isinstance(policy, (str, Path)):
-            return parse_policy(str(policy))
+            return parse_policy(str(policy), program=program)
         name = getattr(policy, "__name__", type(policy).__name__)
         if is_sb3_model(policy):
             return cls(name, FILES[".zip"], {"content": saved_model(policy)})
@@ -78,9 +82,13 @@ class PolicySpec:
         return cls(name, policy)
 
 
-def find_policies(policies: Any) -> list[PolicySpec]:
-    """Return the specs of a policy or of a list of them: texts, classes, functions or specs."""
-    return [PolicySpec.of(one) for one in (policies if isinstance(policies, (list, tuple)) else [policies])]
+def find_policies(policies: Any, program: str = "") -> list[PolicySpec]:
+    """Return the specs of a policy or of a list of them: texts, classes, functions or specs.
+
+    Where all missions are of one `program`, texts mean what they mean there, if they mean anything.
+    """
+    several = policies if isinstance(policies, (list, tuple)) else [policies]
+    return [PolicySpec.of(one, program) for one in several]
 
 
 class PolicyKind(Enum):
@@ -122,7 +130,7 @@ def with_arguments(spec: PolicySpec, missing: Sequence[str]) -> str:
     return f"write 'class=file.py:{getattr(spec.target, '__name__', 'Class')}{settings}', or give them defaults"
 
 
-def parse_policy(text: str, *, allow_import: bool = True) -> PolicySpec:
+def parse_policy(text: str, *, allow_import: bool = True, program: str = "") -> PolicySpec:
     """Return what `text` names: a known name, `pkg.module:Class` or `file.py:Class`, perhaps with settings behind it.
 
     A folder of a training run is its newest checkpoint; `folder#agent` is one agent of it, whom all agents act like.
@@ -130,6 +138,8 @@ def parse_policy(text: str, *, allow_import: bool = True) -> PolicySpec:
     Without `allow_import` only known names pass, so that a file from elsewhere cannot have code run.
     """
     label = text.strip()
+    if program == cogames.PROGRAM and allow_import and (found := _of_cogames(label)) is not None:
+        return found
     settings = parse_settings(label, "policy", "class", _KEYS)
     values = settings.values
     try:
@@ -143,7 +153,11 @@ def parse_policy(text: str, *, allow_import: bool = True) -> PolicySpec:
     elif (file := _network_file(settings.name, allow_import)) is not None:
         target, data = file
     else:
-        target = _target(settings.name, allow_import)
+        try:
+            target = _target(settings.name, allow_import)
+        except UsageError as error:
+            offered = near(settings.name, cogames.policy_names()) if program == cogames.PROGRAM else ""
+            raise UsageError(f"{error}{offered and f'{offered} (of cogames)'}") from None
     spec = PolicySpec(
         values.get("name", label),
         target,
@@ -156,6 +170,24 @@ def parse_policy(text: str, *, allow_import: bool = True) -> PolicySpec:
     if spec.data is not None:
         _check_exists(spec.data, "data")
     return spec
+
+
+def _of_cogames(label: str) -> PolicySpec | None:
+    """Return what a text means to cogames, if anything; two settings beside its own are ours."""
+    ours, theirs = dict[str, str](), list[str]()
+    for item in label.split(","):
+        key, _, value = item.partition("=")
+        if key.strip() in ("name", "strategy") and value:
+            ours[key.strip()] = value.strip()
+        else:
+            theirs.append(item)
+    found = cogames.find_policy(",".join(theirs), None)
+    if found is None:
+        return None
+    name, strategy = ours.get("name", label), ours.get("strategy")
+    return PolicySpec(
+        name, found.target, found.kwargs, found.data, found.proportion, strategy, text=label, any_data=True
+    )
 
 
 def _trained(name: str) -> tuple[str, dict[str, Any], str] | None:

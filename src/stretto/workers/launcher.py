@@ -68,11 +68,17 @@ class Launcher:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._requests = 0
+        self._preloads: list[str] = []
 
     @property
     def pid(self) -> int | None:
         """The launcher's process id, once it was started."""
         return None if self._process is None else self._process.pid
+
+    def preload(self, module: str) -> None:
+        """Let the launcher import a module, so that no worker has to; one that runs already is left as it is."""
+        if module not in self._preloads:
+            self._preloads.append(module)
 
     def spawn(self, fds: Descriptors) -> tuple[int, subprocess.Popen[bytes]]:
         """Start a worker that inherits `fds`; return its process id, and the launcher that is its parent.
@@ -116,7 +122,7 @@ class Launcher:
         with resources("the launcher of worker processes"):
             ours, theirs = socket.socketpair()
             ours.settimeout(_ANSWER_SECONDS)
-            arguments = json.dumps(sys.path), str(theirs.fileno()), str(os.getpid())
+            arguments = json.dumps(sys.path), str(theirs.fileno()), str(os.getpid()), *self._preloads
             try:
                 self._process = subprocess.Popen(
                     [sys.executable, "-P", "-c", _BOOT, *arguments],

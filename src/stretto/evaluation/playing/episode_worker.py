@@ -327,7 +327,7 @@ class EpisodeService:
         return AheadOfTurn(runner, facts.askable_ahead, way, frozenset(together))
 
     def _save_replay(self, worlds: LocalWorlds, task: Task, slot: int, episode: int) -> str | None:
-        """Let a world write what its episode was, if that is wanted; return the file's path in the run's folder."""
+        """Let a world write what its episode was, if that is wanted; return the file's path beside the folder of all."""
         if self._settings.replays is None:
             return None
         folder = Path(self._settings.replays)
