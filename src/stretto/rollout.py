@@ -6,7 +6,6 @@ import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from operator import add
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from stretto import trace
@@ -15,7 +14,7 @@ from stretto.core import Action, AgentId, AgentWorlds, NextEpisode, Outcome, own
 from stretto.episode_steps import EpisodePlan, Fault, SlotStep, TimeLimits
 from stretto.errors import InvalidAction, PolicyError, PolicyFailed, PolicyLost, PolicyOverdue, WorkerDied, WorldHung
 from stretto.ownership import taken_over
-from stretto.policies.ahead import AheadOfTurn, Counted, Playing
+from stretto.policies.ahead import AheadOfTurn, Playing
 from stretto.policies.players import act_in_turn
 from stretto.policies.questions import AgentEpisode, Chooser, Decision, Question, Runner
 from stretto.spaces import Array
@@ -263,8 +262,6 @@ class AgentStage:
         given = {}
         for episode, actions in zip(going, chosen, strict=True):
             episode.step.policy_seconds += policy_seconds
-            if ahead is not None:
-                episode.step.asking = Counted(*map(add, episode.step.asking, ahead.counted(episode.plan.episode)))
             admitted = self._admit(episode, actions)
             if admitted is not None:
                 given[episode.slot] = admitted
@@ -287,7 +284,7 @@ class AgentStage:
         Each gets an observation of its own, wherever it chooses: a world may write into its own again, or hand it to
         several agents, and a policy may keep or change what it is given.
         """
-        if self._ahead is not None:
+        if self._ahead is not None and self._ahead.active:
             playing = [Playing(one.plan.episode, one.plan.policies, one.outcome) for one in episodes]
             going, decisions = self._ahead.decide(playing, self._limits.end_seconds)
             return [episodes[i] for i in going], decisions
@@ -302,7 +299,11 @@ class AgentStage:
             for agent in episode.outcome.acting
         ]
         self._runner.ask(questions, self._limits.end_seconds)
-        return episodes, self._runner.replies()
+        decisions = self._runner.replies()
+        if self._ahead is not None:
+            for episode in episodes:
+                self._ahead.asked_in_order(episode.plan.episode, episode.outcome)
+        return episodes, decisions
 
     def _in_time(self, episodes: list[_Episode], decisions: Iterator[Decision]) -> list[dict[AgentId, Action]]:
         """Return what agents do by episode. Whose time is used up does the default action."""
@@ -376,11 +377,12 @@ class AgentStage:
         step = episode.step
         step.over, step.fault = True, fault
         step.outcome = step.outcome if fault is None else None
-        step.drawn = self._end_policies(self._running.pop(episode.slot))
+        self._running.pop(episode.slot)
+        if self._ahead is not None:
+            step.asking = self._ahead.end(episode.plan.episode)
+        step.drawn = self._end_policies(episode)
 
     def _end_policies(self, episode: _Episode) -> frozenset[str]:
-        if self._ahead is not None:
-            self._ahead.end(episode.plan.episode)
         # A process that died has forgotten the episode already.
         with suppress(PolicyLost, WorkerDied, WorldHung):
             return self._runner.end(episode.plan.episode)

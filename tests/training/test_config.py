@@ -119,7 +119,7 @@ def test_parallel_actions_ask_nothing_of_a_world_without_turns_and_sequential_on
     given: dict[str, Any] = {"steps": 20, "num_envs": 2, "cogs": 2, "backend": "serial"}
     both = stretto.train("foundry_1", config=config, **given)
     other = stretto.train("foundry_1", config={"turns": "sequential", "ppo": config["ppo"]}, **given)
-    assert both.config.turns == "sequential"
+    assert both.config.turns == ("auto" if wanted else "sequential")
     assert both.agents == other.agents
 
 

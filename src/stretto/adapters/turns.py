@@ -27,6 +27,7 @@ class TurnAgents(NativeWorld):
         self._waiting: Iterator[AgentId] = iter(())  # those of them who have not been asked yet
         self._acting: tuple[AgentId, ...] = ()
         self._ahead: tuple[AgentId, ...] | None = None  # who could act after them, while a turn begins
+        self._nothing = _nothing(())  # what comes of an act in the middle of this turn
         self._at_first: dict[AgentId, Observation] = {}  # what was seen by those of them who have not acted yet
         self._observe_many: Callable[[Sequence[AgentId]], Sequence[Observation]] | None
         self._observe_many = getattr(world, "observe_many", None)
@@ -49,7 +50,8 @@ class TurnAgents(NativeWorld):
                 world.act(agent, action)
         acting = self._who_acts() if self._sequential else ()
         if acting:
-            self._gathered.append(_nothing(self._here))
+            none = self._nothing
+            self._gathered.append(Outcome({}, none.rewards, none.terminated, none.truncated, none.infos, ()))
         else:
             self._end_turn()
             acting = self._begin_turns()
@@ -70,6 +72,7 @@ class TurnAgents(NativeWorld):
             self._rules.expect(self._here)
             if acting := self._who_acts():
                 if self._sequential:
+                    self._nothing = _nothing(self._here)
                     self._at_first.clear()
                     self._ahead = tuple(filter(world.can_act, copy(self._waiting)))
                 return acting
@@ -139,6 +142,9 @@ class Tentative(Generic[T]):
 
     def __contains__(self, agent: AgentId) -> bool:
         return agent in self._chosen
+
+    def __len__(self) -> int:
+        return len(self._chosen)
 
     def stands(self, agent: AgentId, sees: Observation) -> bool:
         """Whether an agent has chosen, on what it sees now."""

@@ -6,9 +6,9 @@ from collections.abc import Generator, Iterator
 
 from stretto.collection.collector import CappedStage, Queue
 from stretto.collection.experience import Rollout
-from stretto.collection.look import Choosing
+from stretto.collection.look import Choosing, tell_who_is_in_order
 from stretto.collection.ready_first import Calls, ReadyFirstWorlds
-from stretto.collection.stage import BlockStage
+from stretto.collection.turn_stage import Turns, stage_of
 from stretto.collection.worlds import BlockWorlds
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.vector import VectorEnv
@@ -38,7 +38,9 @@ class BlockWay:
         worlds = ReadyFirstWorlds(envs, self._calls) if wait == "ready-first" else lockstep
         with choosing.native.capped():
             self._runner = make_runner(plans, lockstep.spec, [choosing.strategy] * len(plans), 1)
-        self._stage = BlockStage(traced_worlds(worlds), traced_runner(self._runner), followed)
+        tell_who_is_in_order(plans)
+        turns = Turns.of(choosing.turns, plans)
+        self._stage = stage_of(traced_worlds(worlds), traced_runner(self._runner), followed, turns=turns)
         self._capped = CappedStage(self._stage, choosing.native)
         workers = envs.engine.supervisor
         may_choose = wait == "auto" and len(workers.remote) > 0 and workers.backend.pickles

@@ -14,7 +14,7 @@ from stretto.collection.collector import Queue, Trials
 from stretto.collection.description import describe_collection
 from stretto.collection.experience import Rollout
 from stretto.collection.files import check_writable
-from stretto.collection.look import Choosing
+from stretto.collection.look import Choosing, tell_who_is_in_order
 from stretto.collection.making import TrialMaker, TrialSettings, worlds_and_trials
 from stretto.collection.opened import Collection, CollectionInterrupted, Way
 from stretto.collection.rollout_folder import RolloutFolder
@@ -22,7 +22,8 @@ from stretto.collection.rollouts import Rollouts
 from stretto.collection.tasks import rollout_tasks
 from stretto.collection.whole import WholeWay, player_of
 from stretto.collection.whole_options import check_options, whole_options
-from stretto.core import SIMULTANEOUS
+from stretto.core import SIMULTANEOUS, WAYS_TO_PLAY_TURNS
+from stretto.envs.arguments import check_words
 from stretto.envs.make import make_vec
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.vector import VectorEnv
@@ -80,7 +81,8 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
             memory.
         seed: of everything random.
         max_steps: the most steps of an episode.
-        turns: how a `TurnWorld` is played.
+        turns: how a `TurnWorld` is played, as of `evaluate`. In sequential turns a step of a rollout is a turn: it has what
+            each agent saw when it chose.
         act_rows: how many rows a call of a policy that batches has for each agent. Another number may change last bits.
         strategy: where agents choose their actions; this never changes a result.
         wait: `"lockstep"` steps all environments together; with `"ready-first"` none waits for a slow one, and policies
@@ -202,7 +204,8 @@ def open_collection(  # noqa: PLR0913  every choice has a name and a default her
     _check_asked(wait, episodes_per_task, act_rows, make_options)
     views = {"boundaries": boundaries, "rewards": rewards, "oracle": oracle}
     settings = TrialSettings(seed, episodes_per_task, max_steps, turns, act_rows, fresh_worlds, **views)
-    choosing = Choosing(policy, seed, act_rows, strategy, make_options.get("native_threads", 1))
+    check_words(turns=(turns, WAYS_TO_PLAY_TURNS))
+    choosing = Choosing(policy, seed, act_rows, strategy, make_options.get("native_threads", 1), turns)
     source = rollout_tasks(tasks)
     if isinstance(world, (VectorEnv, MultiAgentVectorEnv)):
         given = {**make_options, "max_steps": max_steps, "fresh_worlds": fresh_worlds or None}
@@ -212,7 +215,6 @@ def open_collection(  # noqa: PLR0913  every choice has a name and a default her
         return Collection(lambda _: BlockWay(world, choosing, wait, owns_envs=False), trials)
     make, trials = worlds_and_trials(world, source, settings, make_options, check_reuse=check_reuse)
     make = replace(make, apart=bool(make_options.get("isolate")) or make_options.get("backend") == "process")
-    make_options["turns"] = turns
 
     def make_way(rollouts: int) -> Way:
         count = min(rollouts, MOST_ENVS) if num_envs is None else num_envs
@@ -253,6 +255,7 @@ def _way_of(
     if wait == "whole" or (wait == "auto" and not unfit):
         player = player_of(make, choosing, whole)
         if wait == "whole" or not player.batches:
+            tell_who_is_in_order(player.plans)
             return WholeWay(player, budget, whole)
     envs = make_vec(make, num_envs, copy=False, budget=budget, **options)
     try:

@@ -12,8 +12,10 @@ from stretto.collection.experience import Rollout, Segment
 from stretto.collection.stage import BlockStage
 from stretto.collection.tasks import RolloutTasks, Trial
 from stretto.collection.trial_log import TrialLog
+from stretto.collection.turn_stage import Turns, stage_of
 from stretto.core import AgentId
 from stretto.errors import UsageError
+from stretto.policies.ahead import Counted
 from stretto.policies.questions import Runner
 from stretto.rollout import Advance, Slots, play
 from stretto.seeding.streams import SeedTree
@@ -144,12 +146,14 @@ class Queue:
 class Collector:
     """Brings worlds and policies together. `policies` says which policy, by its number in the runner, an agent follows."""
 
-    def __init__(self, worlds: BlockWorlds, runner: Runner, policies: Mapping[AgentId, int]) -> None:
-        self.worlds, self.runner, self._policies = worlds, runner, policies
+    def __init__(
+        self, worlds: BlockWorlds, runner: Runner, policies: Mapping[AgentId, int], turns: Turns | None = None
+    ) -> None:
+        self.worlds, self.runner, self._policies, self._turns = worlds, runner, policies, turns
 
     def rollouts(self, count: int, trials: Trials) -> Iterator[Rollout]:
         """Play trials 0 to `count` - 1; yield their rollouts as they end."""
-        stage = BlockStage(self.worlds, self.runner, self._policies)
+        stage = stage_of(self.worlds, self.runner, self._policies, turns=self._turns)
         return Queue(count, trials).play(CappedStage(stage, NativeThreads()))
 
     def segments(self, horizon: int, trials: Trials, *, resumable: bool = False) -> Segments:
@@ -163,7 +167,7 @@ class Collector:
         if resumable and (reason := why_not_resumable(self.worlds, self.runner)) is not None:
             raise UsageError(reason)
         log = TrialLog(self.worlds.count) if resumable else None
-        return Segments(BlockStage(self.worlds, self.runner, self._policies, horizon, log), trials)
+        return Segments(stage_of(self.worlds, self.runner, self._policies, horizon, log, self._turns), trials)
 
     def __enter__(self) -> Self:
         return self
@@ -192,6 +196,11 @@ class Segments:
     def _next_trial(self, slot: int) -> Trial:
         self._begun[slot] += 1
         return self._trials.trial(int(self._begun[slot] - 1) * self._stage.count + slot)
+
+    @property
+    def counted(self) -> Counted:
+        """How agents were asked since the beginning, in worlds that are `by_turn`."""
+        return self._stage.counted
 
     def __iter__(self) -> Self:
         return self

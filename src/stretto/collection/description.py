@@ -13,6 +13,7 @@ import numpy as np
 
 from stretto.collection.making import TrialSettings
 from stretto.collection.task_json import encoded
+from stretto.core import turns_of
 from stretto.envs.make import make_vec
 from stretto.errors import UsageError
 from stretto.identity.names import name_of
@@ -79,7 +80,7 @@ def describe_experience(
     if tasks is not None and not _is_list(tasks):
         identity["tasks"] = {name_of(tasks): identify(tasks, {})}
     return {
-        **plain_settings({**asdict(settings), **others}),
+        **plain_settings({**asdict(settings), "turns": turns_of(settings.turns), **others}),
         "world": mission.name,
         "world_settings": plain_settings(mission.details),
         "tasks": _tasks_text(tasks),

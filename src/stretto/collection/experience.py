@@ -72,12 +72,14 @@ class Segment:
     """So many rows of every slot, kind by kind, in arrays (rows, slots, agents, ...), with episodes running on.
 
     `following` has what all see after the last row: where an episode ended with that row, its last observation.
-    `trials` is the number of the trial that each slot plays now.
+    `trials` is the number of the trial that each slot plays now. In sequential turns that is `provisional`: agents may see
+    something else when it is their turn.
     """
 
     kinds: tuple[Experience, ...]
     following: tuple[Any, ...]
     trials: Array
+    provisional: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from stretto.budget import NativeThreads
-from stretto.core import AgentId, WorldSpec
-from stretto.errors import UsageError
+from stretto.core import AUTO, SIMULTANEOUS, SPECULATIVE, AgentId, WorldSpec
+from stretto.errors import TurnsInOrder, UsageError, user_stacklevel
 from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.questions import AgentEpisode, Question
 from stretto.policies.runners import InPlace
 from stretto.policies.spec import PolicySpec
-from stretto.seeding import GLOBAL_GENERATORS, SeedTree
+from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree
 
 LOOK_STEPS = 3
 """How many observations each policy is shown."""
@@ -29,6 +30,7 @@ class Choosing:
     act_rows: int
     strategy: str = "batched"
     native_threads: int = 1
+    turns: str = SIMULTANEOUS
 
     @property
     def native(self) -> NativeThreads:
@@ -39,7 +41,10 @@ class Choosing:
         """Return the plans of all policies, and the number of the one that each agent follows."""
         specs, followed = policies_of(self.policy, world)
         with self.native.capped():
-            return plans_for(specs, world, self.act_rows, self.seed, self.native_threads), followed
+            plans = plans_for(specs, world, self.act_rows, self.seed, self.native_threads)
+        if self.turns in (SPECULATIVE, AUTO):
+            plans = [replace(plan, in_order=_why_in_order(plan, world)) for plan in plans]
+        return plans, followed
 
 
 def look_at(spec: PolicySpec, world: WorldSpec, rows: int, seed: int, native_threads: int = 1) -> PolicyPlan:
@@ -61,6 +66,25 @@ def look_at(spec: PolicySpec, world: WorldSpec, rows: int, seed: int, native_thr
     batches = runner.batches(0) and not draws
     interchangeable = batches and runner.probe_rows(0, rows, lambda: None)
     return replace(watched, draws=draws, interchangeable=interchangeable, batches=batches)
+
+
+def _why_in_order(plan: PolicyPlan, world: WorldSpec) -> str:
+    """Say why agents that follow a policy cannot be asked before it is their turn; nothing if they can."""
+    if plan.draws:
+        return "it draws from global generators"
+    guard = PrivateGenerators(SeedTree(plan.seed).child("look"), probation=1 << 62)
+    try:
+        return guard.run_repeatable(InPlace([plan], world, batched=True).why_not_again, 0)
+    except Exception as error:  # noqa: BLE001  what it raises in earnest is told there
+        return f"an agent of it could not be made: {error!r}"
+
+
+def tell_who_is_in_order(plans: Sequence[PolicyPlan]) -> None:
+    """Say of each policy whose agents are asked only when it is their turn, although others were asked for."""
+    for plan in plans:
+        if plan.in_order:
+            told = f"agents that follow {plan.spec.name} take sequential turns one after the other, because {plan.in_order}"
+            warnings.warn(TurnsInOrder(told), stacklevel=user_stacklevel())
 
 
 def plans_for(

@@ -13,11 +13,12 @@ import gymnasium
 from stretto.adapters.agents import as_agents
 from stretto.adapters.trial_views import TaskForm, TrialView
 from stretto.adapters.trials import Renewal, TrialAgents, TrialEnv, told_task
+from stretto.adapters.turn_blocks import TurnBlocks
 from stretto.adapters.wrapped import give_tasks, limit_steps, takes_tasks
 from stretto.collection.collector import Trials
 from stretto.collection.reuse import carries_over
 from stretto.collection.tasks import RolloutTasks, ShownTasks
-from stretto.core import AgentWorld, WorldSpec
+from stretto.core import SIMULTANEOUS, AgentWorld, TurnWorld, WorldSpec
 from stretto.errors import StrettoWarning, UsageError, WorldCarriesOver, user_stacklevel
 from stretto.missions.makers import Maker, with_argument, with_render_mode
 from stretto.missions.resolve import makers
@@ -53,6 +54,7 @@ class TrialMaker:
 
     A world is given tasks by its constructor if that has a parameter `task`, and it takes them in no other way. Of one
     whose own episodes are trials nothing but `own_view` is shown, if that is given. `apart`: another process looks at it.
+    `by_turn`: a game in turns is played a turn at a time (see `TurnBlocks`).
     """
 
     make: Maker
@@ -63,6 +65,7 @@ class TrialMaker:
     view: TrialView | None = None
     own_view: TrialView | None = None
     apart: bool = False
+    by_turn: bool = False
 
     def spec(self) -> WorldSpec:
         """Make a world, and say who acts in it, what they see and what they can do."""
@@ -74,13 +77,21 @@ class TrialMaker:
         return found
 
     def _spec(self, _: Beat | None = None) -> WorldSpec:
-        world = self()
+        world = self._layered()
         try:
             return self.as_agents(world).spec()
         finally:
             world.close()
 
     def __call__(self) -> Any:
+        world = self._layered()
+        if not self.by_turn:
+            return world
+        agents = self.as_agents(world)  # which refuses other worlds, unless they are to be played as they are
+        return TurnBlocks(agents) if isinstance(agents.native, TurnWorld) else world
+
+    def _layered(self) -> Any:
+        """Make a world, with what stands between it and who plays trials in it."""
         world = self._made(self.task, by_task=self.has_tasks)
         by_task = self.has_tasks and with_argument(self.make, "task", None) is not None and not takes_tasks(world)
         view = self.own_view if self.own_view is not None and own_trials(world) is not None else self.view
@@ -140,7 +151,7 @@ def worlds_and_trials(
         source, view = _shown(source, make.task, seen, settings.oracle)
         make = replace(make, fresh=settings.fresh_worlds, view=view)
         trials = Trials(settings.seed, source, settings.episodes_per_task, numbered=True)
-    return make, trials
+    return replace(make, by_turn=settings.turns != SIMULTANEOUS), trials
 
 
 def _shown(

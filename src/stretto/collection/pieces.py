@@ -40,6 +40,7 @@ def piece_of(experience: Segment | Rollout, block: Block) -> Piece:
         mine.truncated,
         following,
         _extras(mine.says, block),
+        isinstance(experience, Segment) and experience.provisional,
     )
 
 

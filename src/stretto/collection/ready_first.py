@@ -15,7 +15,7 @@ from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.vector import VectorEnv
 from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.states import map_state
-from stretto.spaces import Array, map_space
+from stretto.spaces import Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +107,7 @@ class ReadyFirstWorlds(BlockWorlds):
         with engine.alone:
             if len(slots):
                 slots = slots[np.argsort(self._rank[slots], kind="stable")]
-                everyone = [
-                    self._for_all(k, acting, actions[k] if len(acting) else None) for k in range(len(self.kinds))
-                ]
-                chosen = [
-                    map_space(lambda _, part: _rows(part, slots), kind.action_space, batch)
-                    for kind, batch in zip(self.kinds, everyone, strict=True)
-                ]
+                chosen = self._rows(self._of_all(acting, actions), slots)
                 going = engine.check_ids(slots)
                 engine.send(self._gate.admit(self._batch(chosen), going), going, self._share)
             wanted = self._wanted(len(engine.flying))
@@ -147,7 +141,3 @@ class ReadyFirstWorlds(BlockWorlds):
 
     def _use_kept(self) -> None:
         self.rows, self.over = self._kept, self._kept_over
-
-
-def _rows(part: Any, slots: Array) -> Any:
-    return part[slots] if isinstance(part, np.ndarray) else [part[slot] for slot in slots]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stretto.core import AgentKind
+from stretto.core import AgentKind, BlockAnswer
 from stretto.policies.states import map_state
 from stretto.spaces import FIXED, Array, map_space
 
@@ -45,6 +45,43 @@ class KindRecorder:
         self._columns["acted"][rows, slots] = acted
         if says:
             self._put("says", rows, slots, says)
+
+    def act_some(
+        self, rows: Array, slots: Array, columns: Sequence[int], where: Array, observations: Any, answer: BlockAnswer
+    ) -> None:
+        """Write what some agents see and do, in rows that `end` has begun; batches are of the agents in `columns`."""
+        s, j = np.nonzero(where)
+        places, source = (rows[s], slots[s], np.asarray(columns, np.intp)[j]), (s, j)
+        self._put_some("observations", places, source, map_space(_as_array, self.kind.observation_space, observations))
+        self._put_some("actions", places, source, map_space(_as_array, self.kind.action_space, answer.actions))
+        self._columns["acted"][places] = True
+        if answer.says:
+            self._put_some("says", places, source, dict(answer.says))
+
+    def _put_some(self, name: str, places: tuple[Array, ...], source: tuple[Array, ...], values: Any) -> None:
+        columns = self._column_of(name, values)
+        map_state(lambda column, part: column.__setitem__(places, part[source]), columns, values)
+
+    def _column_of(self, name: str, values: Any) -> Any:
+        """Return a column, for all agents of the kind, that has room for such values."""
+        if name not in self._columns:
+            size = self._rows, self._slots, len(self.kind.agents)
+            self._columns[name] = map_state(lambda part: np.zeros((*size, *part.shape[2:]), part.dtype), values)
+        return self._columns[name]
+
+    def expect(self, actions: Any) -> None:
+        """Have room for such actions, even if nobody ever acts."""
+        self._column_of("actions", map_space(_as_array, self.kind.action_space, actions))
+
+    def take_back(self, rows: Array, slots: Array, where: Array, observations: Any) -> None:
+        """Let some agents have done nothing in these rows, and have seen this."""
+        s, j = np.nonzero(where)
+        places = rows[s], slots[s], j
+        seen = map_space(_as_array, self.kind.observation_space, observations)
+        self._put_some("observations", places, (s, j), seen)
+        for name, columns in self._columns.items():
+            if name != "observations":
+                map_state(lambda column: column.__setitem__(places, _nothing(column)), columns)
 
     def give(self, rows: Array, slots: Array, given: KindRows) -> None:
         """Write what came of it."""

@@ -13,6 +13,7 @@ from stretto.collection.recorder import Recorder
 from stretto.collection.tasks import Trial
 from stretto.collection.trial_log import TrialLog
 from stretto.core import AgentId, BlockAnswer, NextEpisode
+from stretto.policies.ahead import NOT_COUNTED
 from stretto.policies.questions import AgentEpisode, Block, Remembering, Runner
 from stretto.policies.states import map_state
 from stretto.rollout import Advance, Slots
@@ -51,6 +52,7 @@ class BlockStage:
     ) -> None:
         self.count, self.steps = worlds.count, 0
         self.advances, self.seconds, self.policy_seconds = 0, 0.0, 0.0
+        self.counted = NOT_COUNTED
         self._worlds, self._runner, self._policies, self._horizon, self._log = worlds, runner, policies, horizon, log
         self._playing: dict[int, _Playing] = {}
         self._trials = np.zeros(worlds.count, np.int64)
@@ -140,10 +142,10 @@ class BlockStage:
         for k, (kind, record) in enumerate(zip(worlds.kinds, recorder.kinds, strict=True)):
             rows = worlds.rows[k]
             if len(ended):
-                record.end(recorder.rows[ended], ended, _some(kind.observation_space, rows.observations, ended))
+                record.end(recorder.rows[ended], ended, some_of(kind.observation_space, rows.observations, ended))
             if len(acting):
                 everyone = len(acting) == self.count
-                seen = rows.observations if everyone else _some(kind.observation_space, rows.observations, acting)
+                seen = rows.observations if everyone else some_of(kind.observation_space, rows.observations, acting)
                 can_act = rows.acting[acting]
                 began = time.perf_counter()
                 answer = self._act(k, acting, seen, can_act)
@@ -158,7 +160,7 @@ class BlockStage:
         answers = []
         for policy, columns in self._parties[k]:
             whole = len(columns) == len(kind.agents)
-            seen = observations if whole else _columns(kind.observation_space, observations, columns)
+            seen = observations if whole else columns_of(kind.observation_space, observations, columns)
             agents = [kind.agents[j] for j in columns]
             answers.append(self._runner.act_block(Block(policy, trials, agents, seen, acting[:, columns])))
         if len(answers) == 1:
@@ -175,6 +177,11 @@ class BlockStage:
         acted = back[~began] if began.any() else back
         written = back[~self._unwritten[back]] if began.any() else back
         self._beginning[back] = self._unwritten[back] = False
+        whole_rows = self._completed(acted)
+        if len(whole_rows) < len(acted):
+            under_way = np.zeros(self.count, np.bool_)
+            under_way[acted], under_way[whole_rows] = True, False
+            written, acted = written[~under_way[written]], whole_rows
         for k, record in enumerate(recorder.kinds):
             record.give(recorder.rows[acted], acted, worlds.rows[k])
         recorder.advance(written)
@@ -205,12 +212,16 @@ class BlockStage:
             ready, self._held = np.sort(np.concatenate([ready, np.array(self._held, np.intp)])), []
         return Advance(whole, ready, free)
 
+    def _completed(self, acted: Array) -> Array:
+        """Return which of the slots that have done a step have a row by that: here all of them."""
+        return acted
+
     def _rollout(self, slot: int, playing: _Playing) -> Rollout:
         recorder, at = self._recorder, np.array([slot])
         count = int(recorder.rows[slot])
         kinds = []
         for k, (kind, record) in enumerate(zip(self._worlds.kinds, recorder.kinds, strict=True)):
-            record.end(at * 0 + count, at, _some(kind.observation_space, self._worlds.rows[k].observations, at))
+            record.end(at * 0 + count, at, some_of(kind.observation_space, self._worlds.rows[k].observations, at))
             kinds.append(Experience(kind.agents, **record.take(count + 1, slot)))
         recorder.rows[slot] = 0
         trial = playing.trial
@@ -226,12 +237,14 @@ class BlockStage:
         recorder.rows[:] = 0
         if self._log is not None:
             acted = np.logical_or.reduce([kind.acted.any(2) for kind in kinds])
-            self._log.add(self._worlds.actions_by_leaf([kind.actions for kind in kinds]), acted)
+            self._log.add(
+                self._worlds.actions_by_leaf([kind.actions for kind in kinds], [kind.acted for kind in kinds]), acted
+            )
         following = [
             map_space(lambda _, part: np.array(part), kind.observation_space, rows.observations)
             for kind, rows in zip(self._worlds.kinds, self._worlds.rows, strict=True)
         ]
-        return Segment(kinds, tuple(following), self._trials.copy())
+        return Segment(kinds, tuple(following), self._trials.copy(), self._worlds.by_turn)
 
     def state(self) -> dict[str, Any]:
         """Return where all slots are, between two segments."""
@@ -281,14 +294,14 @@ def _parties(agents: Sequence[AgentId], policies: Mapping[AgentId, int]) -> list
     return list(parties.items())
 
 
-def _some(space: Any, batch: Any, slots: Array) -> Any:
+def some_of(space: Any, batch: Any, slots: Array) -> Any:
     """Return some rows of a batch, copied."""
     return map_space(
         lambda _, part: part[slots] if isinstance(part, np.ndarray) else [part[s] for s in slots], space, batch
     )
 
 
-def _columns(space: Any, batch: Any, columns: list[int]) -> Any:
+def columns_of(space: Any, batch: Any, columns: list[int]) -> Any:
     """Return the columns of some agents of a batch, copied."""
 
     def chosen(_: Any, part: Any) -> Any:

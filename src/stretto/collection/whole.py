@@ -54,7 +54,7 @@ class Pace:
 def player_of(make: TrialMaker, choosing: Choosing, options: WholeOptions) -> TrialPlayer:
     """Return what plays whole trials."""
     world = make.spec()
-    return TrialPlayer(make, *choosing.plans(world), world, options.turns, options.global_rng, options.checks)
+    return TrialPlayer(make, *choosing.plans(world), world, choosing.turns, options.global_rng, options.checks)
 
 
 class WholeWay:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 from inspect import signature
 from typing import Any
 
-from stretto.core import SIMULTANEOUS, TURNS
 from stretto.envs.arguments import check_known, check_limits, check_whole, check_words
 from stretto.envs.make import make_vec
 from stretto.workers.backends import BACKENDS
@@ -33,7 +32,6 @@ class WholeOptions:
     transport: str = "shared"
     workers: int | None = None
     isolate: bool = False
-    turns: str = SIMULTANEOUS
     global_rng: str = "auto"
     checks: str = "first"
     on_crash: str = "replay"
@@ -48,7 +46,6 @@ class WholeOptions:
             on_crash=(self.on_crash, ("replay", "truncate", "raise")),
             checks=(self.checks, ("first", "always", "off")),
             global_rng=(self.global_rng, ("auto", "private", "shared")),
-            turns=(self.turns, TURNS),
         )
         check_whole(
             workers=(1 if self.workers is None else self.workers, 1),

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from stretto import trace
+from stretto.adapters.gymnasium import ONLY_AGENT
 from stretto.collection.experience import Rollout
 from stretto.collection.plain_stage import PlainStage
 from stretto.collection.stage import BlockStage
 from stretto.collection.tasks import Trial
+from stretto.collection.turn_stage import Turns, stage_of
 from stretto.collection.worlds import BlockWorlds
 from stretto.core import SIMULTANEOUS, AgentId, WorldSpec
 from stretto.envs.make import make_vec
@@ -59,12 +61,11 @@ class TrialPlayer:
     def stage(self, position: memoryview[int] | None = None) -> PlainStage | BlockStage:
         """Return a stage with one slot, in this process; whoever watches it sees at `position` that it moves."""
         runner = InPlace(self.plans, self.world, batched=True)
-        if len(self.world.agents) == 1 and not runner.batches(0):
+        if self.world.agents == (ONLY_AGENT,) and not runner.batches(0):
             return PlainStage(self.make, runner, self.global_rng, self.checks, position)
-        envs = make_vec(
-            self.make, 1, backend="serial", turns=self.turns, global_rng=self.global_rng, checks=self.checks, copy=False
-        )
-        return BlockStage(traced_worlds(BlockWorlds(envs)), traced_runner(runner), self.policies)
+        envs = make_vec(self.make, 1, backend="serial", global_rng=self.global_rng, checks=self.checks, copy=False)
+        turns = Turns.of(self.turns, self.plans)
+        return stage_of(traced_worlds(BlockWorlds(envs)), traced_runner(runner), self.policies, turns=turns)
 
     def __call__(self, port: Port) -> TracedService:
         return TracedService(port, _TrialService(port, self), str)

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 from stretto.actions import ActionGate
 from stretto.adapters.agents import as_agents
+from stretto.adapters.turn_blocks import by_turn, whole_turns
 from stretto.core import AgentKind, NextEpisode, WorldSpec, kinds_of
 from stretto.envs.messages import Past
 from stretto.envs.multiagent import MultiAgentVectorEnv
@@ -24,7 +25,8 @@ from stretto.spaces import FIXED, Array, any_value, map_space
 class KindRows:
     """What the agents of one kind were given last: two leading axes, slots and agents.
 
-    `acting` says who can act next. Arrays are views, intact through one more step.
+    `acting` says who can act next. Arrays are views, intact through one more step. In worlds that are `by_turn`, `ahead` says
+    who else can be asked now, `acted` who has acted in the turn that is over, and `turned` of every slot whether one is.
     """
 
     observations: Any
@@ -32,13 +34,16 @@ class KindRows:
     terminated: Array
     truncated: Array
     acting: Array
+    ahead: Any = None
+    acted: Any = None
+    turned: Any = None
 
 
 class BlockWorlds:
     """Steps a vector environment whose slots reset themselves in the step after an episode's end (`"NextStep"`).
 
     `rows` has what all slots were given last, kind by kind, and `over` whose episode has ended with that. Between the two
-    steps `begin_next` says what the slot plays.
+    steps `begin_next` says what the slot plays. Games that are `by_turn` are `TurnBlocks`.
     """
 
     def __init__(self, envs: VectorEnv | MultiAgentVectorEnv) -> None:
@@ -57,6 +62,7 @@ class BlockWorlds:
             seen = {agent: kind.observation_space for kind in envs.kinds for agent in kind.agents}
             self.spec = replace(self.spec, observation_spaces=seen)
         self.kinds: list[AgentKind] = kinds_of(self.spec) if isinstance(envs, VectorEnv) else envs.kinds
+        self.by_turn = by_turn(self._engine.state.observations.space)
         self._gate = ActionGate(self._engine.state.actions)
         self.started = False
         self.rows: list[KindRows] = []
@@ -97,11 +103,22 @@ class BlockWorlds:
         self.started = True
         self._look()
 
-    def actions_by_leaf(self, actions: Sequence[Any]) -> list[Array]:
-        """Return the actions of all kinds, each with leading axes rows, slots and agents, as a slot's steps have them."""
+    @property
+    def turned(self) -> Array:
+        """The slots in which a turn is over, by that with which they were given last."""
+        turned: Array = self.rows[0].turned
+        return turned
+
+    def actions_by_leaf(self, actions: Sequence[Any], acted: Sequence[Array]) -> list[Array]:
+        """Return the actions of all kinds, each with leading axes rows, slots and agents, as a slot's steps have them.
+
+        Who has `acted` has the same axes.
+        """
         layout = self._engine.state.actions
         batch = map_space(lambda _, part: part[:, :, 0], self.kinds[0].action_space, actions[0])
         batch = batch if self._single else tuple(actions)
+        if self.by_turn:
+            batch = (*actions, whole_turns(np.concatenate(acted, axis=2)))
         return [np.asarray(leaf.get(batch), leaf.dtype) for leaf in layout.leaves]
 
     def begin_next(self, episodes: Mapping[int, NextEpisode]) -> None:
@@ -123,16 +140,40 @@ class BlockWorlds:
         """Step `slots`, in those that are `acting` with a batch of actions for each kind; return which have new rows.
 
         Batches have two leading axes, slots and agents. Here all slots are stepped together: those that are not among
-        `slots` must be idle.
+        `slots` must be idle, unless they are `by_turn`. Then a last batch says what is given for each agent.
         """
         engine = self._engine
         if len(acting) < self.count:
-            actions = [self._for_all(k, acting, actions[k] if len(acting) else None) for k in range(len(self.kinds))]
+            actions = self._of_all(acting, actions)
         with engine.alone:
-            engine.check_steppable()
-            engine.step(self._gate.admit(self._batch(actions), engine.everyone))
+            if self.by_turn and len(slots) < self.count:
+                going = engine.check_ids(slots)
+                engine.send(self._gate.admit(self._batch(self._rows(actions, slots)), going), going, len(going))
+                engine.recv(None, ordered=True)
+                engine.state.align()
+            else:
+                engine.check_steppable()
+                engine.step(self._gate.admit(self._batch(actions), engine.everyone))
         self._look()
         return slots
+
+    def _of_all(self, slots: Array, actions: Sequence[Any]) -> list[Any]:
+        """Return batches for all slots: those that do not act get actions that nobody looks at."""
+        everyone = [self._for_all(k, slots, actions[k] if len(slots) else None) for k in range(len(self.kinds))]
+        if self.by_turn:
+            given = np.zeros((self.count, sum(len(kind.agents) for kind in self.kinds)), np.uint8)
+            if len(slots):
+                given[slots] = actions[-1]
+            everyone.append(given)
+        return everyone
+
+    def _rows(self, everyone: Sequence[Any], slots: Array) -> list[Any]:
+        """Return the rows of some slots of batches for all."""
+        chosen = [
+            map_space(lambda _, part: _rows(part, slots), kind.action_space, batch)
+            for kind, batch in zip(self.kinds, everyone, strict=False)
+        ]
+        return [*chosen, *(batch[slots] for batch in everyone[len(self.kinds) :])]
 
     def _for_all(self, k: int, slots: Array, batch: Any) -> Any:
         """Return a batch for all slots: those that do not act get actions that nobody looks at."""
@@ -171,10 +212,12 @@ class BlockWorlds:
             flags = terminated[:, None], truncated[:, None], ~over[:, None]
             return [KindRows(seen, rewards[:, None], *flags)], over
         rows, first = [], 0
+        names = [*_FLAGS, *(("ahead", "acted") if self.by_turn else ())]
+        turned = observations["turned"][:, 0] if self.by_turn else None
         for kind, seen in zip(self.kinds, observations["blocks"], strict=True):
             span = slice(first, first := first + len(kind.agents))
-            numbers = [observations[name][:, span] for name in ("reward", "terminated", "truncated", "acting")]
-            rows.append(KindRows(seen, *numbers))
+            rows.append(KindRows(seen, *(observations[name][:, span] for name in names)))
+            rows[-1].turned = turned
         # The world never sets the flag of the whole slot, but its worker died, and the episode was lost.
         return [_lost(one, truncated[:, None]) for one in rows] if truncated.any() else rows, over
 
@@ -183,9 +226,15 @@ class BlockWorlds:
         self.envs.close()
 
 
+_FLAGS = ("reward", "terminated", "truncated", "acting")
+
+
 def _lost(rows: KindRows, lost: Array) -> KindRows:
-    truncated = rows.truncated | (lost & ~rows.terminated)
-    return KindRows(rows.observations, rows.rewards, rows.terminated, truncated, rows.acting & ~lost)
+    return replace(rows, truncated=rows.truncated | (lost & ~rows.terminated), acting=rows.acting & ~lost)
+
+
+def _rows(part: Any, slots: Array) -> Any:
+    return part[slots] if isinstance(part, np.ndarray) else [part[slot] for slot in slots]
 
 
 def _describe(env: Any) -> WorldSpec:

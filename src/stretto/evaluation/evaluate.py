@@ -13,7 +13,6 @@ from typing import Any
 
 from stretto.budget import CpuBudget, default_budget
 from stretto.core import SIMULTANEOUS, turns_of
-from stretto.episode_steps import TimeLimits
 from stretto.errors import FewerWorkers, RunsHere, TurnsInOrder, UsageError, user_stacklevel
 from stretto.evaluation.journal import Journal
 from stretto.evaluation.plan import HANG_SECONDS, Facts, Plan, PlaySettings, Task, entries_of, limits_of

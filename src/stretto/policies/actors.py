@@ -16,7 +16,7 @@ from stretto.policies.block_actors import BlockActors, BlockPlayer
 from stretto.policies.loading import FunctionPolicy
 from stretto.policies.players import Player, act_alone, act_by_block, act_together, asked_by_block, policy_failed
 from stretto.policies.policy_plan import PolicyPlan, own_spaces
-from stretto.policies.questions import AGAIN, AHEAD, AgentEpisode, Block, Chooser, Decision, Question
+from stretto.policies.questions import AGAIN, AHEAD, FOR_GOOD, AgentEpisode, Block, Chooser, Decision, Question
 from stretto.policies.states import map_state
 from stretto.policies.undo import why_not_again
 from stretto.seeding.generators import PrivateGenerators
@@ -244,7 +244,7 @@ class Actors:
         if loaded.block is None:
             return self._act_rows(loaded, block)
         try:
-            return loaded.block.act(block.episodes, block.agents, block.observations, block.acting)
+            return loaded.block.act(block)
         except (Exception, SystemExit) as error:
             s, j = np.argwhere(block.acting)[0]
             raise policy_failed(self._players[block.episodes[s], block.agents[j]].who, error, together=True) from error
@@ -260,10 +260,13 @@ class Actors:
             views = [
                 map_space(lambda _, part, s=s, j=j: own_copy(part[s][j]), seen, block.observations) for s, j in whom
             ]
+        usual = AHEAD if block.keeps else FOR_GOOD
+        asking = [usual if block.again is None or not block.again[place] else AGAIN for place in whom]
         questions = [
-            Question(block.episodes[s], block.agents[j], block.policy, view)
-            for (s, j), view in zip(whom, views, strict=True)
+            Question(block.episodes[s], block.agents[j], block.policy, view, how)
+            for (s, j), view, how in zip(whom, views, asking, strict=True)
         ]
+        self.prepare(questions)
         decisions = self.act(questions)
         size = len(block.episodes), len(block.agents)
         arrays = [np.zeros((*size, *leaf.shape), leaf.dtype) for leaf in layout.fixed]

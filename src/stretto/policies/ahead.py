@@ -95,13 +95,14 @@ class Playing(NamedTuple):
 class _Turn:
     """A turn of an episode: how it began, whether agents are asked ahead in it, and what they have chosen."""
 
-    __slots__ = ("asks", "began", "counted", "tentative")
+    __slots__ = ("asks", "began", "counted", "in_order", "tentative")
 
     def __init__(self) -> None:
         self.began: Outcome | None = None
         self.asks = False
         self.tentative: Tentative[Decision] = Tentative()
         self.counted = NOT_COUNTED
+        self.in_order = [0, 0]  # how often agents were asked in order, as a turn began and later in one
 
 
 class AheadOfTurn:
@@ -135,15 +136,22 @@ class AheadOfTurn:
             self._turns[playing[i].episode].tentative.take(agent) for i in ready for agent in playing[i].outcome.acting
         ]
 
-    def counted(self, episode: EpisodeKey) -> Counted:
-        """Return how agents of an episode were asked since this was last asked for."""
-        turn = self._turns[episode]
-        found, turn.counted = turn.counted, NOT_COUNTED
-        return found
+    @property
+    def active(self) -> bool:
+        """Whether anybody is asked ahead now, or was. If not, whoever has to act can be asked as if there were only that."""
+        return self.way.ahead or any(turn.tentative for turn in self._turns.values())
 
-    def end(self, episode: EpisodeKey) -> None:
-        """Forget an episode."""
-        self._turns.pop(episode, None)
+    def asked_in_order(self, episode: EpisodeKey, outcome: Outcome) -> None:
+        """Take note that agents were asked without this, because it was not `active`."""
+        self._turns.setdefault(episode, _Turn()).in_order[outcome.ahead is None] += 1
+
+    def end(self, episode: EpisodeKey) -> Counted:
+        """Forget an episode; return how agents were asked in it."""
+        turn = self._turns.pop(episode, None)
+        if turn is None:
+            return NOT_COUNTED
+        began, went_on = turn.in_order
+        return Counted(*map(add, turn.counted, (began, began + went_on, 0)))
 
     def _begin_turn(self, one: Playing) -> None:
         turn = self._turns.setdefault(one.episode, _Turn())

@@ -18,6 +18,7 @@ from stretto.core import (
     WorldSpec,
     kinds_of,
 )
+from stretto.policies.questions import Block
 from stretto.policies.states import map_state
 from stretto.seeding.choices import Choices, stream_key
 from stretto.seeding.streams import SeedTree
@@ -62,11 +63,14 @@ class BlockActors:
         for actor, arrays in zip(dict.fromkeys(self._kinds.values()), memory, strict=True):
             actor.remember(episodes, arrays)
 
-    def act(
-        self, episodes: Sequence[EpisodeKey], agents: Sequence[AgentId], observations: Any, acting: Array
-    ) -> BlockAnswer:
+    def act(self, block: Block) -> BlockAnswer:
         """Let agents of one kind act: batches have two leading axes, episodes and agents."""
-        return self._kinds[agents[0]].act(episodes, agents, observations, acting)
+        actor = self._kinds[block.agents[0]]
+        if block.again is not None and block.again.any():
+            actor.take_back(block.episodes, block.agents, block.again)
+        if block.keeps:
+            actor.keep(block.episodes, block.agents, block.acting)
+        return actor.act(block.episodes, block.agents, block.observations, block.acting)
 
     def answer(self, questions: Sequence[tuple[EpisodeKey, AgentId, Observation]]) -> list[Action]:
         """Return what agents do who are asked one by one."""

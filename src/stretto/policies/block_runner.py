@@ -57,7 +57,7 @@ class BlockRunner:
 
     def act_block(self, block: Block, limit_seconds: float | None = None) -> BlockAnswer:
         with self._native.capped():
-            return self._actors[block.policy].act(block.episodes, block.agents, block.observations, block.acting)
+            return self._actors[block.policy].act(block)
 
     def memory(self, episodes: Sequence[EpisodeKey]) -> list[list[list[Array]]]:
         found = [[actors.memory(episodes) for actors in self._actors[block]] for block in self._blocks]

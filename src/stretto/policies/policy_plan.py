@@ -21,8 +21,9 @@ class PolicyPlan:
 
     `draws` is `None` where that has to be found out. `rows` does not matter where the policy has no `step_batch`; nor do the
     planned rows of agents where they are `interchangeable`; `batches` says whether it was seen to act for many agents in one
-    call. `seed` is for what it draws while it is loaded, such as
-    weights: it is loaded in several processes, and must be the same in each. `blocks`: its agents are asked by blocks, which
+    call. `in_order` says why its agents cannot be asked before it is their turn, where that was asked for. `seed` is for
+    what it draws while it is loaded, such as weights: it is loaded in several processes, and must be the same in each.
+    `blocks`: its agents are asked by blocks, which
     one process computes as a whole. In whichever process, it computes with `native_threads`: their number can change the
     last bits.
     """
@@ -35,6 +36,7 @@ class PolicyPlan:
     native_threads: int = 1
     interchangeable: bool = False
     batches: bool = False
+    in_order: str = ""
 
     def load(self, world: WorldSpec) -> MultiAgentPolicy:
         """Build the policy; it may draw from the spaces in `world`, which therefore must be nobody else's."""

@@ -50,7 +50,8 @@ class Block(NamedTuple):
     """Agents that follow one policy have to act, in several slots at once.
 
     `observations` is a batch of the agents' space with two leading axes, slots and agents, and is not taken apart for a
-    `BlockPolicy`; `acting` says by slot and agent who acts, and `episodes` in which episode each slot is.
+    `BlockPolicy`; `acting` says by slot and agent who acts, and `episodes` in which episode each slot is. With `keeps`, what
+    agents are is kept before they choose, since that may not count; those in `again` go back to there first.
     """
 
     policy: int
@@ -58,6 +59,8 @@ class Block(NamedTuple):
     agents: Sequence[AgentId]
     observations: Any
     acting: Array
+    keeps: bool = False
+    again: Array | None = None
 
 
 class Decision(NamedTuple):

@@ -122,7 +122,8 @@ class Piece:
     All arrays but `next_observations` have the axes `(rows, lanes, agents)` in front. What follows a row is always the next
     one: the last observation of an episode has a row of its own, in which its agent did not act. An agent ends in the row
     that brought its end, whether or not it `acted` in it. `next_observations` `(lanes, agents, ...)` follow the last row;
-    `None` says that nothing does, because every agent has ended before it.
+    `None` says that nothing does, because every agent has ended before it. They may be `provisional`: agents
+    whose turn it is not yet may see something else when they act.
     """
 
     observations: Any
@@ -133,6 +134,7 @@ class Piece:
     truncated: Array
     next_observations: Any = None
     extras: Mapping[str, Array] = field(default_factory=dict)
+    provisional: bool = False
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ class TransitionBuffer(Buffer[TransitionLayout]):
                 written.
         """
         rows = self.layout.block.rows(piece)
-        self._check_continues(rows)
+        self._check_continues(rows, provisional=piece.provisional)
         ring = self._ring
         ring.make_room(rows.count)
         ring.put_rows(rows, self._decisions.columns(rows))
@@ -78,9 +78,12 @@ class TransitionBuffer(Buffer[TransitionLayout]):
         self._ended = rows.ended[-1].copy()
         ring.head += rows.count
 
-    def _check_continues(self, rows: Rows) -> None:
-        """Refuse a piece that was not what came next: its transitions from the piece before would be wrong."""
-        going_on = (self._decisions.open_row >= 0) & rows.acted[0] | self._ended
+    def _check_continues(self, rows: Rows, *, provisional: bool) -> None:
+        """Refuse a piece that was not what came next: its transitions from the piece before would be wrong.
+
+        What was provisional follows nothing: until agents act again, it is not known what they saw then.
+        """
+        going_on = self._ended if provisional else (self._decisions.open_row >= 0) & rows.acted[0] | self._ended
         place = self._ring.head % self.layout.ring.rows
         for column in self.layout.block.observation_columns:
             before = self.memory.rows[column.name][place][going_on]

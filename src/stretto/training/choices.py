@@ -6,19 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stretto.core import SEQUENTIAL, SIMULTANEOUS, TurnWorld
+from stretto.core import AUTO, SEQUENTIAL, SIMULTANEOUS, TurnWorld
 from stretto.errors import UsageError
 from stretto.missions.mission import Mission
 from stretto.training.settings import Config
-
-AUTO = "auto"
 
 
 @dataclass(frozen=True)
 class Choices:
     """How a run is computed. `turns` and `loop` apart, none of it changes a result; `workers`: `None` is as many as are free.
 
-    `turns` are `auto` until `settled_turns` says what that is.
+    `turns` are `auto` until `settled_turns` has looked at the world. In which way sequential ones are played changes nothing.
     """
 
     turns: str
@@ -56,14 +54,12 @@ def choices_of(config: Config) -> Choices:
 
 
 def settled_turns(config: Config, mission: Mission) -> Config:
-    """Return a configuration whose turns are not `auto`: they are sequential if the world is played in turns.
-
-    In training they are computed one after the other.
-    """
+    """Return a configuration whose turns are those of the world: only one that is played in turns has other ones."""
     if choices_of(config).turns != AUTO:
         return config
     world = mission.make()
-    turns: Any = SEQUENTIAL if isinstance(world, TurnWorld) else SIMULTANEOUS
+    in_turns: Any = SEQUENTIAL if config.parallel.parallel_actions is False else AUTO
+    turns: Any = in_turns if isinstance(world, TurnWorld) else SIMULTANEOUS
     world.close()
     return replace(config, turns=turns, parallel=replace(config.parallel, parallel_actions=None))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import sub
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,10 @@ import numpy as np
 from stretto.collection.collector import Collector, Trials, why_not_resumable
 from stretto.collection.experience import Segment
 from stretto.collection.pieces import piece_of
+from stretto.collection.turn_stage import Turns
 from stretto.collection.worlds import BlockWorlds
-from stretto.core import AgentId
+from stretto.core import SEQUENTIAL, AgentId
+from stretto.policies.ahead import NOT_COUNTED, Counted
 from stretto.policies.block_runner import BlockRunner
 from stretto.run_trace import traced_call, traced_runner, traced_worlds
 from stretto.training.learners.base import Metrics
@@ -29,6 +32,7 @@ class Interval:
     episodes that ended; `metrics` are those of its learner. `failures` says who learns no more from now on, and why.
     `seconds` says what the time of the collecting side was spent on, by phase, and `learning_seconds` for how long
     learners computed. `lag` is how many intervals of learning the agents that collected were behind whoever learns from it.
+    `asking` counts how agents were asked in sequential turns.
     """
 
     number: int
@@ -39,6 +43,7 @@ class Interval:
     failures: list[LearnerFailure] = field(default_factory=list, compare=False)
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
     learning_seconds: float = field(default=0.0, compare=False)
+    asking: Counted = field(default=NOT_COUNTED, compare=False)
 
 
 class Loop:
@@ -49,7 +54,7 @@ class Loop:
     each environment.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  all that a run is made of
         self,
         worlds: BlockWorlds,
         learners: LearnerSet,
@@ -59,6 +64,7 @@ class Loop:
         *,
         act_rows: int | None = None,
         resumable: bool = False,
+        turns: str = SEQUENTIAL,
     ) -> None:
         self._learners, self._total = learners, total_steps
         numbers = {agent: number for number, agents in enumerate(learners.agents) for agent in agents}
@@ -67,7 +73,8 @@ class Loop:
         policies = [one.policy for one in learners.learners]
         self._runner = BlockRunner(policies, act_rows or worlds.count, parts=learners.parts)
         runner = self._phases.of_runner(self._runner)
-        self._collector = Collector(traced_worlds(self._phases.of_worlds(worlds)), traced_runner(runner), followed)
+        seen = traced_worlds(self._phases.of_worlds(worlds))
+        self._collector = Collector(seen, traced_runner(runner), followed, Turns(turns))
         self._finish = self._phases.timed("learning", traced_call(self._await, "learning"))
         self.why_not_resumable = why_not_resumable(worlds, runner)
         resumable = resumable and self.why_not_resumable is None
@@ -80,8 +87,9 @@ class Loop:
             self._finish()
         while not self.over:
             self._phases.take()  # whoever looked at the last interval took some time
-            lag = self._learners.version - self._runner.version
+            lag, before = self._learners.version - self._runner.version, self._segments.counted
             segment = next(self._segments)
+            asking = Counted(*map(sub, self._segments.counted, before))
             returns = self._count(segment)
             for buffer in self._learners.buffers:
                 buffer.extend(piece_of(segment, buffer.block))
@@ -98,6 +106,7 @@ class Loop:
                 [failure for one in learned for failure in one.failures],
                 self._phases.take(),
                 sum(one.seconds for one in learned),
+                asking,
             )
 
     @property

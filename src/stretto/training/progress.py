@@ -70,6 +70,7 @@ class TrainingProgress:
             "seconds": round(self.seconds, 3),
             "steps_per_second": round(self.steps_per_second, 1),
         }
+        timing.update(interval.asking._asdict() if interval.asking.turns else {})
         stopped = {agent: one.stopped for agent, one in self.agents.items() if one.stopped is not None}
         return {
             "interval": interval.number,

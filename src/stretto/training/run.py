@@ -143,7 +143,7 @@ class Run:
         self._stack = ExitStack()
         with ExitStack() as stack:
             stack.enter_context(NativeThreads(config.native_threads).capped())
-            envs = make_vec(make, config.num_envs, copy=False, budget=budget, turns=choices.turns, **options)
+            envs = make_vec(make, config.num_envs, copy=False, budget=budget, **options)
             stack.callback(envs.close)
             worlds = BlockWorlds(envs)
             devices = _checked_devices(config)
@@ -170,7 +170,16 @@ class Run:
             )
             stack.callback(self.learners.close)
             act_rows = None if config.act_rows == "auto" else config.act_rows
-            self.loop = Loop(worlds, self.learners, trials, rows, config.steps, act_rows=act_rows, resumable=resumable)
+            self.loop = Loop(
+                worlds,
+                self.learners,
+                trials,
+                rows,
+                config.steps,
+                act_rows=act_rows,
+                resumable=resumable,
+                turns=choices.turns,
+            )
             stack.callback(self.loop.close)
             self._stack = stack.pop_all()
 

@@ -85,7 +85,7 @@ class Config:
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     tracking: TrackingSettings = field(default_factory=TrackingSettings)
-    turns: Literal["auto", "simultaneous", "sequential"] | None = None
+    turns: Literal["auto", "simultaneous", "sequential", "speculative"] | None = None
     learner_set: Literal["auto", "sequential", "stacked", "threads", "processes"] | None = None
     loop: Literal["sync", "pipelined"] | None = None
     learners_an_interval: Whole | None = None

@@ -11,6 +11,7 @@ from stretto.budget import CpuBudget, default_budget
 from stretto.collection.description import OF_WORLD, describe_experience, mission_of
 from stretto.collection.making import TrialSettings, worlds_and_trials
 from stretto.collection.tasks import Curriculum, rollout_tasks
+from stretto.core import turns_of
 from stretto.errors import UsageError
 from stretto.missions.mission import Mission
 from stretto.run_folder import TIMING, invoked_now
@@ -79,7 +80,7 @@ def train(  # noqa: PLR0913  every choice has a name and a default here
         config: all other settings, as nested values or as a YAML file. What is given beside it counts more.
         tasks, episodes_per_task: as in `collect`.
         max_steps: the most steps of an episode.
-        turns: how a `TurnWorld` is played.
+        turns: how a `TurnWorld` is played, as of `evaluate`; a step is a turn of all agents.
         eval_every: after how many steps agents are evaluated on held-out episodes.
         budget: the cores to draw on.
         trace: a file for the spans of all processes, to be opened in Perfetto; `True`: trace.json in the folder of `out`.
@@ -179,6 +180,7 @@ class _Task:
         """
         settings = plain(self.config)
         steps = settings.pop("steps")
+        settings["turns"] = settings["turns"] and turns_of(settings["turns"])
         settings["parallel"] = {"train_interval": settings["parallel"]["train_interval"]}
         if choices_of(self.config).learner_set == "sequential":
             settings["block"] = 1

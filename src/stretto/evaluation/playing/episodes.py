@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import add
 from typing import Any
 
 import numpy as np
@@ -63,7 +62,7 @@ class _Tally:
         for agent in step.overdue:
             played.overdue[agent] = played.overdue.get(agent, 0) + 1
         if step.over:
-            played.drawn |= step.drawn
+            played.drawn, played.asking = played.drawn | step.drawn, step.asking
         if step.fault is not None:
             # Steps count from 1. A world's has been counted by now; that of a policy begins when it has chosen.
             number = step.steps + (step.fault.whose == "policy") if self._begun else None
@@ -76,8 +75,6 @@ class _Tally:
             self._infos.update(step.infos)
             if self._keeps_digests:
                 self._add_digests(step, outcome)
-        if step.asking is not NOT_COUNTED:
-            played.asking = Counted(*map(add, played.asking, step.asking))
 
     def describe(self, offered: WorldStatistics) -> None:
         """Keep the statistics that a world offers, or, if it offers none, the numbers in the last infos of its agents."""
