@@ -20,12 +20,14 @@ SCRIPT = str(Path(__file__).with_name("cyborg_designs.py"))
 
 
 def measure(count: int, rounds: int, seconds: float, names: list[str]) -> None:
-    hosts = {name: Host(name, str(count), script=SCRIPT) for name in names}
+    hosts: dict[str, Host] = {}
     took: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     true: dict[str, list[float]] = {name: [] for name in names}
     try:
-        for host in hosts.values():
-            host.build(240)
+        for name in names:  # one after the other, so that each looks at a machine that is free
+            hosts[name] = Host(name, str(count), script=SCRIPT)
+            if choice := hosts[name].build(240)["choice"]:
+                print(f"{name}: {choice}", file=sys.stderr)
         digests = {name: host.run(DIGEST, 0, timeout_seconds=240)["digest"] for name, host in hosts.items()}
         for number in range(rounds):
             for name, host in hosts.items():

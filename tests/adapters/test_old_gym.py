@@ -214,16 +214,3 @@ def test_spaces_of_old_gym_become_those_of_gymnasium():
     assert space_of(type("Mine", (Box,), {})()) == spaces.Box(0, 1, (2,))
     with pytest.raises(InvalidSpace, match="must have spaces that Gymnasium has too"):
         space_of(SimpleNamespace())
-
-
-@quietly
-@every_backend
-def test_a_world_of_the_package_gym_is_one(options):
-    gym = pytest.importorskip("gym", reason="the package gym is not installed")
-
-    def make():
-        return gym.make("CartPole-v1", disable_env_checker=True)
-
-    with stretto.make_vec(make, 2, **options) as envs, stretto.make_vec("CartPole-v1", 2, backend="serial") as plain:
-        actions = [np.array([t % 2, (t // 2) % 2]) for t in range(60)]
-        check_same(play(envs, actions, 0), play(plain, actions, 0), "60 steps")

@@ -30,6 +30,7 @@ NEEDS = {
     "vector_environments.md": "stable_baselines3",
     "coming_from.md": "stable_baselines3",
     "policies.md": "stable_baselines3",
+    "cyborg.md": "CybORG",
     "cogames.md": "cogames",
 }
 """What is not installed with every version of Python that the tests run on."""

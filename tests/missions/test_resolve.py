@@ -7,6 +7,8 @@ import sys
 import pytest
 
 from stretto.errors import UsageError
+from stretto.identity.source import find_module
+from stretto.missions.registry import known_missions
 from stretto.missions.resolve import find_missions
 
 
@@ -102,3 +104,28 @@ def test_a_file_that_is_wrong_is_refused_in_one_sentence(write, content, told):
 def test_a_file_that_is_not_there_is_refused(write):
     with pytest.raises(UsageError, match=r"gone\.yaml is not: No such file"):
         find_missions(["gone.yaml"])
+
+
+def test_missions_of_cyborg_are_listed_only_where_it_is_installed():
+    listed = {name for name in known_missions() if name.startswith("cage2_")}
+    there = find_module("CybORG") is not None
+    assert listed == ({"cage2_b_line", "cage2_meander", "cage2_sleep"} if there else set())
+    if not there:
+        with pytest.raises(UsageError, match="'cage2_b_line' needs CybORG, which is not installed"):
+            find_missions("cage2_b_line")
+
+
+def test_worlds_of_envpool_need_the_package():
+    if find_module("envpool") is None:
+        with pytest.raises(UsageError, match="needs the package envpool, which is not installed"):
+            find_missions("envpool:CartPole-v1")
+    else:
+        assert names("envpool:CartPole-v1") == ["envpool:CartPole-v1"]
+
+
+def test_a_module_of_pettingzoo_without_a_parallel_environment_has_its_other_one():
+    pytest.importorskip("pettingzoo", reason="pettingzoo is not installed")
+    (mission,) = find_missions("pz:classic.tictactoe_v3")
+    assert hasattr(mission.make(), "agent_iter")
+    (mission,) = find_missions("pz:mpe2.simple_spread_v3")
+    assert not hasattr(mission.make(), "agent_iter")

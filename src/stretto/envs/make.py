@@ -43,6 +43,7 @@ from stretto.envs.vector import VectorEnv
 from stretto.errors import InvalidLayout, UsageError
 from stretto.identity.watched_globals import GlobalsWatch
 from stretto.missions.makers import FactoryMaker, Maker, SpecMaker, VectorMaker, with_render_mode
+from stretto.missions.pools import is_pool
 from stretto.missions.resolve import makers as makers_of
 from stretto.missions.tasks import Tasks, check_tasks, first_resets
 from stretto.spaces import SpaceLayout
@@ -173,14 +174,14 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     group = GroupSettings(mode, episode_seeds, global_rng, checks)
     asked: dict[str, Any] = {"variants": variants, "turns": turns, "cogs": cogs, "map_seed": map_seed}
     found = partial(makers_of, id_or_factory, num_envs, env_kwargs, **asked)
+    one_by_one = wrappers or tasks or episode_seeds or observation_mode != "same"
+    vectorized = (is_pool(id_or_factory) and not one_by_one) or None if vectorized is None else vectorized
     if vectorized:
         _check_batchable(tasks=tasks, episode_seeds=episode_seeds, observation_mode=observation_mode != "same")
     worlds = _worlds(found, vectorized, wrappers, turns, group)
     budget = budget or default_budget()
-    hint = ""
-    one_by_one = wrappers or tasks or episode_seeds or observation_mode != "same"
-    if vectorized is None and backend == "auto" and not one_by_one:
-        worlds, hint = _consider_vectorized(worlds, found(), group)
+    considered = vectorized is None and backend == "auto" and not one_by_one
+    worlds, hint = _consider_vectorized(worlds, found(), group) if considered else (worlds, "")
     chosen = _choose(backend, workers, worlds, budget, isolate, partial(first_resets, tasks, seeded=episode_seeds))
     chosen = replace(chosen, reason=worlds.prefix + chosen.reason + hint, isolate=isolate or chosen.isolate)
     if transport == "message" and chosen.backend is PROCESS:

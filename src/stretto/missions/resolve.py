@@ -26,12 +26,13 @@ from stretto.missions import cogames
 from stretto.missions.makers import FactoryMaker, Maker, Reference, SpecMaker, Wrap, WrappedMaker
 from stretto.missions.mission import Mission, Source
 from stretto.missions.mission_files import KEYS, read_entries
+from stretto.missions.pools import POOL, pool_maker
 from stretto.missions.registry import KnownMission, known_missions, our_missions, package_of
 from stretto.registry import near, near_or_all
 from stretto.settings import has_settings, literal, parse_settings, settings_text
 
 FORMS = (
-    "a mission's name, a Gymnasium id, gym:ID, pz:MODULE, file.py:NAME, module:NAME, file.yaml, an EnvSpec, "
+    "a mission's name, a Gymnasium id, gym:ID, pz:MODULE, envpool:ID, file.py:NAME, module:NAME, file.yaml, an EnvSpec, "
     "a class or a function that makes a world, or a list of these"
 )
 """What can stand for worlds."""
@@ -93,7 +94,6 @@ def _maker(source: Any, asked: Source, wrappers: Sequence[Wrap], turns: str) -> 
     (mission,) = found
     limit = mission.max_steps
     inner = () if limit is None else (partial(limit_steps, as_agents=partial(as_agents, turns=turns), max_steps=limit),)
-    # Wrappers are Gymnasium's, and take no world of old gym.
     return WrappedMaker(mission.make, (modern, *inner, *wrappers)) if inner or wrappers else mission.make
 
 
@@ -132,6 +132,8 @@ def _named(asked: Source) -> list[Mission]:
         return [_of_spec(spec_of(rest), asked)]
     if kind == "pz" and rest:
         return [_of_pettingzoo(asked, rest)]
+    if kind == POOL and rest:
+        return [_of_pool(asked, rest)]
     if kind == cogames.PROGRAM and rest:
         return _of_cogames(replace(asked, name=rest))
     if kind.endswith((".yaml", ".yml")):
@@ -296,14 +298,18 @@ def _unknown(what: str, name: str, names: Iterable[str]) -> UsageError:
 
 
 def _of_pettingzoo(asked: Source, name: str) -> Mission:
-    """Return the world of a module: `mpe2.simple_spread_v3`, or `classic.chess_v6`; none is imported here."""
+    """Return the world of a module: `mpe2.simple_spread_v3`, or `classic.chess_v6`, a game with an `env` alone."""
     module = next((one for one in (name, f"pettingzoo.{name}") if find_module(one) is not None), None)
     if module is None:
         remedy = _file_instead(name, "parallel_env") or "; pip install pettingzoo, or its package"
         raise UsageError(f"no module {name!r} or 'pettingzoo.{name}' is installed{remedy}")
-    # A game whose agents can only move one after the other has an `env` alone.
     found = _of_reference(asked, Reference(module, "parallel_env", otherwise="env"), f"PettingZoo's {name}")
     return replace(found, name=_changed(f"pz:{module.removeprefix('pettingzoo.')}", asked))
+
+
+def _of_pool(asked: Source, task: str) -> Mission:
+    make = pool_maker(task, _with_variants(asked))
+    return Mission(_changed(f"{POOL}:{task}", asked), make, f"EnvPool's {task}", details=make.kwargs, source=asked)
 
 
 # --- settings, in texts and in files --------------------------------------------------------------------------
