@@ -15,7 +15,7 @@ from stretto.evaluation.playing.scheduler import TOGETHER_SECONDS, Scheduler
 from stretto.missions.resolve import find_missions
 from stretto.policies.spec import PolicySpec
 from stretto.workers.backends import SERIAL
-from tests.evaluation.players import Faulty, Stateful
+from tests.evaluation.players import Faulty
 from tests.worlds import CountTo
 
 
@@ -70,15 +70,14 @@ def test_an_episode_that_is_tried_again_is_played_by_itself(scheduler):
     assert scheduler._next(deque([Task(0, 0, (0,)), tried, *waiting(40)])) == Task(0, 0, (0,))
 
 
-def results(report):
-    return [json.dumps(replace(record, timing={}).as_json(), sort_keys=True) for record in report.records]
+def results(records):
+    return [json.dumps(replace(record, timing={}).as_json(), sort_keys=True) for record in records]
 
 
 def test_the_result_is_the_same_and_whoever_dies_in_one_of_them_fails_alone():
-    dying = PolicySpec("dying", Faulty, {"how": "die", "share": 0.05, "at": 2})
-    one = evaluate(short, [Stateful, dying], episodes=60, jobs=1, seed=4)
-    other = evaluate(short, [Stateful, dying], episodes=60, jobs=2, seed=4, reverse=True)
-    assert results(one) == results(other)
-    failed = [record for record in one.records if record.failure is not None]
-    assert 0 < len(failed) < 20
-    assert all(record.label == "dying" and record.failure.lost and record.failure.step == 2 for record in failed)
+    dying, raising = (PolicySpec("faulty", Faulty, {"how": how, "share": 0.05, "at": 2}) for how in ("die", "raise"))
+    here = evaluate(short, raising, episodes=20, jobs=0, seed=1).records
+    there = evaluate(short, dying, episodes=20, jobs=1, seed=1).records
+    assert [record.episode for record in there if record.failure] == [16]
+    assert (there[16].failure.kind, there[16].failure.step) == ("PolicyLost", 2)
+    assert results(record for record in here if not record.failure) == results(r for r in there if not r.failure)
