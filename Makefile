@@ -18,11 +18,12 @@ DEV := $(VENV)/.installed-dev
 REQUIREMENTS := pyproject.toml constraints.txt
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-worlds check format docs wheel bench clean
+.PHONY: help demo test test-cluster test-worlds check format docs wheel bench clean
 
 help:
 	@echo "make demo    install Stretto into $(VENV) and run its demonstration"
 	@echo "make test    install what tests need and run them (PYTEST_ARGS='-k vector' selects some)"
+	@echo "make test-cluster  run the tests on a Ray cluster of three nodes on this machine"
 	@echo "make test-worlds  run the tests with programs that others wrote, each in an environment of its own"
 	@echo "make check   lint, formatting, types, layers, and the links of the documentation"
 	@echo "make format  rewrite the code as 'make check' wants it, where that can be done safely"
@@ -37,7 +38,11 @@ demo: $(CORE)
 		--episodes 3 --steps 150 --out $(DEMO)
 
 test: $(DEV)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS) --ignore=tests/cluster
+
+# One after the other: they share the cluster, and kill its nodes.
+test-cluster: $(DEV)
+	$(BIN)/python -m pytest tests/cluster
 
 # Programs that need folders which are on no registry look for them in $$STRETTO_WORLDS.
 test-worlds:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         InvalidSpace,
         LateImport,
         LauncherFailed,
+        NodeLeftOut,
         Place,
         PolicyFailed,
         PolicyLost,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from stretto.seeding import SeedTree
     from stretto.training.report import TrainingReport
     from stretto.training.train import train
+    from stretto.workers.cluster import Cluster, cluster
 
 __version__ = "0.1.0"
 
@@ -70,6 +72,7 @@ __all__ = [
     "BlockAnswer",
     "BlockPolicy",
     "ClosedError",
+    "Cluster",
     "Collection",
     "CpuBudget",
     "Curriculum",
@@ -88,6 +91,7 @@ __all__ = [
     "MultiAgentStep",
     "MultiAgentVectorEnv",
     "NextEpisode",
+    "NodeLeftOut",
     "Place",
     "PolicyFailed",
     "PolicyLost",
@@ -117,6 +121,7 @@ __all__ = [
     "WorldFailed",
     "WorldHung",
     "WorldSpec",
+    "cluster",
     "collect",
     "evaluate",
     "load_rollouts",
@@ -158,6 +163,7 @@ _NAMES = {
     "stretto.seeding": ["SeedTree"],
     "stretto.training.report": ["TrainingReport"],
     "stretto.training.train": ["train"],
+    "stretto.workers.cluster": ["Cluster", "cluster"],
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}  # all others are errors and warnings
 

@@ -27,6 +27,7 @@ StrettoWarning (UserWarning)
 ├── SlotTruncated                an episode was lost with its worker
 ├── GlobalsChanged               a global that worlds read has changed, and only some slots see it
 ├── FewerWorkers                 the machine allows fewer workers than were asked for
+├── NodeLeftOut                  a node of a cluster computes differently, and is not used
 ├── ReadAsOldGym                 a world has the API of old gym; how it is read
 ├── LearnerStopped               an agent's loss is not finite; it learns no more
 └── BlocksMatter                 bits depend on which agents are computed together
@@ -34,10 +35,13 @@ StrettoWarning (UserWarning)
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 import traceback
 import warnings
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -58,19 +62,21 @@ class Place:
     episode: int | None = None
     step: int | None = None
     seed: int | None = None
+    node: str | None = None  # of a cluster
 
     def __str__(self) -> str:
-        names = ("slot", "worker", "mission", "policy", "agent", "episode", "step", "seed")
+        names = ("slot", "worker", "node", "mission", "policy", "agent", "episode", "step", "seed")
         known = [f"{name} {value}" for name in names if (value := getattr(self, name)) is not None]
         return f"while {self.doing} ({', '.join(known)})" if known else f"while {self.doing}"
 
     @property
     def label(self) -> str:
         """What stands before a line that was printed there: the slot; or the mission, the policy and the episode."""
+        where = [] if self.node is None else [f"node {self.node}", f"worker {self.worker}"]
         if self.slot is not None:
-            return f"[slot {self.slot}] "
+            return f"[{', '.join([*where, f'slot {self.slot}'])}] "
         episode = None if self.episode is None else f"episode {self.episode}"
-        known = [part for part in (self.mission, self.policy, episode) if part is not None]
+        known = [part for part in (*where, self.mission, self.policy, episode) if part is not None]
         return f"[{', '.join(known)}] " if known else ""
 
 
@@ -225,6 +231,10 @@ class GlobalsChanged(StrettoWarning):
     """A value that worlds read has changed since they were made: the caller's share sees it, and workers do not."""
 
 
+class NodeLeftOut(StrettoWarning):
+    """A node of a cluster does not give the same numbers as the others, or has other code; it is not used."""
+
+
 class FewerWorkers(StrettoWarning):
     """The machine allows fewer workers than were asked for; results are the same."""
 
@@ -300,3 +310,23 @@ def user_stacklevel() -> int:
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "stretto":
         level, frame = level + 1, frame.f_back
     return level
+
+
+_SHORTAGES = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS}  # descriptors
+    | {errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EFBIG, errno.EDQUOT}  # processes and memory
+)
+
+
+@contextmanager
+def resources(what: str) -> Iterator[None]:
+    """Turn a lack of descriptors, processes or memory in the body into a `ResourceError`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _SHORTAGES:
+            raise
+        raise ResourceError(
+            f"{what} would take more descriptors, processes or memory than the system allows ({os.strerror(error.errno)}); "
+            f"use fewer workers or environments, or raise the limit (see `ulimit -a`)"
+        ) from None

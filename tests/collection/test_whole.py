@@ -118,7 +118,7 @@ def test_threads_are_used_if_they_are_asked_for():
         ),
         ({"wait": "whole", "on_crash": "truncate"}, "in processes, got on_crash='truncate'; leave that out"),
         ({"native_threads": 0}, "native_threads must be at least 1, got 0"),
-        ({"backend": "proces"}, "backend must be one of 'auto', 'serial', 'thread', 'process', got 'proces'"),
+        ({"backend": "proces"}, "backend must be one of 'auto', 'serial', 'thread', 'process', 'ray', got 'proces'"),
         ({"workers": 0}, "workers must be at least 1, got 0"),
         ({"step_timeout": -1}, "step_timeout must be a number of more than 0, or None for no limit, got -1"),
     ],

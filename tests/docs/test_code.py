@@ -26,6 +26,7 @@ SHORTER = {
 """How pages that would take minutes are made shorter. Nothing else is changed."""
 
 NEEDS = {
+    "cluster.md": "ray",
     "training.md": "torch",
     "vector_environments.md": "stable_baselines3",
     "coming_from.md": "stable_baselines3",

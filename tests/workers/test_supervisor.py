@@ -278,7 +278,7 @@ def test_a_process_that_may_have_got_half_of_a_message_is_ended(monkeypatch):
             monkeypatch.setattr(seat.worker._mail, "flush", _interrupt)
             with pytest.raises(KeyboardInterrupt):
                 ask_it()
-            assert seat.worker._handle.wait(10.0)
+            assert seat.worker._process.wait(10.0)
 
 
 def _interrupt() -> None:

@@ -134,6 +134,7 @@ def collect_command(  # noqa: PLR0913, PLR0917  one parameter an option
         str, typer.Option("--wait", metavar="|".join(WAYS_TO_WAIT), help="What is waited for; changes no rollout.")
     ] = "auto",
     backend: options.Backend = "auto",
+    cluster: options.Cluster = None,
     isolate: Annotated[bool, flag("--isolate", help="Keep every world out of this process.")] = False,
     strategy: options.Strategy = "batched",
     hang_seconds: options.HangSeconds = 60.0,
@@ -166,6 +167,7 @@ def collect_command(  # noqa: PLR0913, PLR0917  one parameter an option
         "strategy": strategy,
         "step_timeout": hang_seconds,
         **_where(jobs, backend),
+        "cluster": cluster,
         "out": folder,
         "resume": resume is not None,
         "accept_changes": accept_changes,

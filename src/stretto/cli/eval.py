@@ -125,6 +125,7 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     episode_seeds: options.EpisodeSeeds = None,
     only: options.Only = None,
     jobs: options.Jobs = None,
+    cluster: options.Cluster = None,
     parallel_policy: options.ParallelPolicy = False,
     strategy: options.Strategy = DEFAULT_STRATEGY,
     action_timeout_ms: options.ActionTimeout = None,
@@ -157,6 +158,7 @@ def evaluate_command(  # noqa: PLR0913, PLR0917  one parameter an option
     unseen = tell_unfilmable(plan) if video else {}
     how = {
         "jobs": jobs,
+        "cluster": cluster,
         "parallel_policy": parallel_policy,
         "strategy": strategy,
         "out": folder,

@@ -13,9 +13,11 @@ from typer import BadParameter, Context, Option
 from stretto.core import WAYS_TO_PLAY_TURNS
 from stretto.errors import UsageError
 from stretto.policies.spec import STRATEGIES
-from stretto.workers.backends import BACKENDS
+from stretto.workers.backends import BACKENDS, RAY
 
 T = TypeVar("T")
+
+_HERE = [name for name in BACKENDS if name != RAY.name]  # that one has an option of its own
 
 DONE, FAILED, BAD_USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
@@ -140,7 +142,7 @@ Turns = Annotated[
 Episodes = Annotated[int, whole("-e", "--episodes", help="Episodes of each mission.")]
 Backend = Annotated[
     str,
-    Option("--backend", metavar="|".join(("auto", *BACKENDS)), help="Where worlds are stepped; changes no rollout."),
+    Option("--backend", metavar="|".join(("auto", *_HERE)), help="Where worlds are stepped; changes no rollout."),
 ]
 Steps = Annotated[int | None, whole("-s", "--steps", help="The most steps of an episode.")]
 Seed = Annotated[int, whole("--seed", help="The seed of everything random.")]
@@ -169,6 +171,14 @@ Jobs = Annotated[
         parser=_reader(_jobs, "a whole number or 'auto'"),
         metavar="NUMBER|auto",
         help="How many processes compute: by default one a core; 0 is none but this one.",
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    Option(
+        "--cluster",
+        metavar="auto|local|ADDRESS",
+        help="Compute on the nodes of a Ray cluster; local starts one on this machine and ends it.",
     ),
 ]
 Strategy = Annotated[str, Option("--strategy", metavar="NAME", help=f"Where agents choose: {', '.join(STRATEGIES)}.")]

@@ -28,6 +28,7 @@ from stretto.envs.make import make_vec
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.vector import VectorEnv
 from stretto.errors import UsageError
+from stretto.workers.cluster import Cluster, current_cluster, opened
 
 ACT_ROWS = 32
 """How many rows a call of a policy that batches has for each agent. It decides last bits, so it is part of the plan."""
@@ -57,6 +58,7 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
     fresh_worlds: bool = False,
     num_envs: int | None = None,
     budget: CpuBudget | None = None,
+    cluster: Cluster | str | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     accept_changes: bool = False,
@@ -97,6 +99,8 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
         fresh_worlds: make a world for every rollout, for worlds that carry something from one episode into the next.
         num_envs: how many environments are played at once.
         budget: the cores to draw on.
+        cluster: play on the nodes of a Ray cluster: one that `stretto.cluster` has opened, or its address, "auto" or
+            "local". Whole rollouts are played there. Nodes that give other numbers than most are left out, with a warning.
         out: a folder for the rollouts, as they come, for which there need not be memory: those that are returned are read
             when they are looked at.
         resume: go on with what was begun in that folder, or, with a larger `num_rollouts`, with what is finished there. It
@@ -119,6 +123,7 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
     views = {"boundaries": boundaries, "rewards": rewards, "oracle": oracle}
     settings = TrialSettings(seed, episodes_per_task, max_steps, turns, act_rows, fresh_worlds, **views)
     with ExitStack() as stack:
+        nodes = stack.enter_context(opened(cluster))
         folder = None
         if out is not None:
             _check_asked(wait, episodes_per_task, act_rows, make_options)
@@ -142,6 +147,7 @@ def collect(  # noqa: PLR0913  every choice has a name and a default here
                 fresh_worlds=fresh_worlds,
                 num_envs=num_envs,
                 budget=budget,
+                cluster=nodes,
                 **views,
                 **make_options,
             )
@@ -195,11 +201,13 @@ def open_collection(  # noqa: PLR0913  every choice has a name and a default her
     fresh_worlds: bool = False,
     num_envs: int | None = None,
     budget: CpuBudget | None = None,
+    cluster: Cluster | None = None,
     **make_options: Any,
 ) -> Collection:
     """Return a `Collection`, which keeps worlds, policies and workers between collections; all is as of `collect`.
 
-    The first call of `Collection.collect` starts them. Policies keep the weights that they were loaded with.
+    The first call of `Collection.collect` starts them. Policies keep the weights that they were loaded with. A `cluster` must
+    stay open meanwhile.
     """
     _check_asked(wait, episodes_per_task, act_rows, make_options)
     views = {"boundaries": boundaries, "rewards": rewards, "oracle": oracle}
@@ -213,12 +221,19 @@ def open_collection(  # noqa: PLR0913  every choice has a name and a default her
         _check_unused(given)
         trials = Trials(seed, source, episodes_per_task)
         return Collection(lambda _: BlockWay(world, choosing, wait, owns_envs=False), trials)
+    if cluster is not None:
+        if (backend := make_options.get("backend", "auto")) not in ("auto", "ray"):
+            raise UsageError(f"on a cluster worlds are on its nodes, got backend={backend!r} beside it; leave one out")
+        make_options["backend"] = "ray"
+    elif make_options.get("backend") == "ray":
+        cluster = current_cluster()
     make, trials = worlds_and_trials(world, source, settings, make_options, check_reuse=check_reuse)
     make = replace(make, apart=bool(make_options.get("isolate")) or make_options.get("backend") == "process")
 
     def make_way(rollouts: int) -> Way:
         count = min(rollouts, MOST_ENVS) if num_envs is None else num_envs
-        return _way_of(make, choosing, wait, count, budget or default_budget(), make_options)
+        cores = budget or (default_budget() if cluster is None else cluster.budget)
+        return _way_of(make, choosing, wait, count, cores, make_options, cluster)
 
     return Collection(make_way, trials, make)
 
@@ -245,6 +260,7 @@ def _way_of(
     num_envs: int,
     budget: CpuBudget,
     options: Mapping[str, Any],
+    cluster: Cluster | None = None,
 ) -> Way:
     """Return the way that is asked for, or, with `"auto"`, the one that suits the policy."""
     whole, unfit = whole_options(options)
@@ -254,9 +270,10 @@ def _way_of(
         )
     if wait == "whole" or (wait == "auto" and not unfit):
         player = player_of(make, choosing, whole)
-        if wait == "whole" or not player.batches:
+        # What crosses to another machine is rollouts, not steps.
+        if wait == "whole" or cluster is not None or not player.batches:
             tell_who_is_in_order(player.plans)
-            return WholeWay(player, budget, whole)
+            return WholeWay(player, budget, whole, cluster)
     envs = make_vec(make, num_envs, copy=False, budget=budget, **options)
     try:
         return BlockWay(envs, choosing, wait, owns_envs=True)

@@ -5,20 +5,25 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Generator
+from functools import partial
 
 from stretto.autotune import MOST_WAITING_WORKERS
 from stretto.budget import CpuBudget, Lease, NativeThreads
-from stretto.collection.collector import CappedStage, Queue
+from stretto.collection.collector import CappedStage, Queue, Trials
 from stretto.collection.experience import Rollout
 from stretto.collection.look import Choosing
 from stretto.collection.making import TrialMaker
 from stretto.collection.plain_stage import PlainStage
 from stretto.collection.stage import BlockStage
 from stretto.collection.whole_options import WholeOptions
-from stretto.collection.worker_stage import TrialPlayer, WorkerStage
+from stretto.collection.worker_stage import FirstSteps, TrialPlayer, WorkerStage
 from stretto.errors import RunsHere, user_stacklevel
-from stretto.workers.backends import MESSAGE_PROCESS, PROCESS
+from stretto.workers.agreement import leave_out_who_differs
+from stretto.workers.backends import MESSAGE_PROCESS, PROCESS, on_cluster
+from stretto.workers.base import Backend
+from stretto.workers.cluster import Cluster
 from stretto.workers.mail import unsendable
+from stretto.workers.supervisor import Supervisor
 
 TRIAL_SECONDS, WORTH_STARTING_SECONDS = 0.2, 1.0
 """How long rollouts are played in the caller at least, and how long the rest must take for workers to be worth it."""
@@ -60,8 +65,10 @@ def player_of(make: TrialMaker, choosing: Choosing, options: WholeOptions) -> Tr
 class WholeWay:
     """Plays whole rollouts: in the caller, and in workers where these pay. Both stay there between queues."""
 
-    def __init__(self, player: TrialPlayer, budget: CpuBudget, options: WholeOptions) -> None:
-        self._player, self._budget, self._options = player, budget, options
+    def __init__(
+        self, player: TrialPlayer, budget: CpuBudget, options: WholeOptions, cluster: Cluster | None = None
+    ) -> None:
+        self._player, self._budget, self._options, self._cluster = player, budget, options, cluster
         self._cores = max(1, budget.free // options.native_threads)
         self._asked = options.workers
         backend = options.backend
@@ -78,7 +85,7 @@ class WholeWay:
         if self._in_place:
             yield from self._play_here(queue)
         if len(queue):
-            yield from queue.play(self._elsewhere(len(queue)))
+            yield from queue.play(self._elsewhere(len(queue), queue.trials))
 
     def _play_here(self, queue: Queue) -> Generator[Rollout]:
         wall, computed = time.perf_counter, time.thread_time
@@ -104,7 +111,7 @@ class WholeWay:
             return pace.seconds_for(left) < WORTH_ASKING_SECONDS
         return pace.seconds < TRIAL_SECONDS or pace.seconds_for(left) < WORTH_STARTING_SECONDS
 
-    def _elsewhere(self, left: int) -> WorkerStage:
+    def _elsewhere(self, left: int, trials: Trials) -> WorkerStage:
         options, wanted = self._options, min(self._asked or self._pace.workers(self._cores), left)
         if self._workers is None or self._workers.wanted < wanted:
             self._close_workers()
@@ -115,14 +122,30 @@ class WholeWay:
                 limit_seconds=options.limit_seconds,
                 max_restarts=options.restarts,
                 native_threads=options.native_threads,
-                backend=MESSAGE_PROCESS if options.transport == "message" else PROCESS,
+                backend=self._backend,
+                prepare=partial(self._compare_nodes, trials),
             )
         return self._workers
+
+    @property
+    def _backend(self) -> Backend:
+        if self._cluster is not None:
+            return on_cluster(self._cluster)
+        return MESSAGE_PROCESS if self._options.transport == "message" else PROCESS
+
+    def _compare_nodes(self, trials: Trials, supervisor: Supervisor) -> None:
+        """Use those nodes alone that play the first steps as most do."""
+        if self._cluster is not None:
+            message = FirstSteps(trials.trial(0))
+            doing, limit = "playing the first steps", self._options.limit_seconds
+            leave_out_who_differs(supervisor, self._cluster, message, doing, limit)
 
     def _close_workers(self) -> None:
         if self._workers is not None:
             self._workers.close()
             self._workers = None
+        if self._cluster is not None:
+            self._cluster.use_all()
         if self._lease is not None:
             self._lease.release()
             self._lease = None

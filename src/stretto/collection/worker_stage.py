@@ -5,11 +5,15 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from stretto import trace
+from stretto.adapters.agents import as_agents
 from stretto.adapters.gymnasium import ONLY_AGENT
+from stretto.adapters.wrapped import limit_steps
 from stretto.collection.experience import Rollout
 from stretto.collection.plain_stage import PlainStage
 from stretto.collection.stage import BlockStage
@@ -27,7 +31,7 @@ from stretto.workers.backends import PROCESS
 from stretto.workers.base import Backend, Port
 from stretto.workers.fewer import start_or_fewer
 from stretto.workers.mail import Sent
-from stretto.workers.output import deliver_all
+from stretto.workers.output import deliver_all, held_back
 from stretto.workers.requests import Request, Seat, sender
 from stretto.workers.supervisor import Supervisor
 
@@ -35,6 +39,9 @@ __calls_user_code__ = True
 
 SHARE_SECONDS = 0.02
 """What the trials take that a worker is given at once: long beside a wake-up, which often takes 1 ms on a busy machine."""
+
+_COMPARED_STEPS = 8
+"""How many steps nodes are compared by."""
 
 SLOTS_A_WORKER = 64
 """How many trials wait or are played for each worker, so that there are enough for shares of short ones."""
@@ -83,6 +90,24 @@ class _Share(Sent):
 
 
 @dataclass(frozen=True, slots=True)
+class FirstSteps:
+    """Message: play the first steps of a trial, and return a digest of them."""
+
+    trial: Trial
+
+
+@dataclass(frozen=True, slots=True)
+class _ShortWorld:
+    """Makes a world whose episodes end after a few steps."""
+
+    make: Callable[[], Any]
+    turns: str
+
+    def __call__(self) -> Any:
+        return limit_steps(self.make(), as_agents=partial(as_agents, turns=self.turns), max_steps=_COMPARED_STEPS)
+
+
+@dataclass(frozen=True, slots=True)
 class _Played(Sent):
     """What came of a share: rollouts of its first trials, of all unless one raised; and the seconds that they took."""
 
@@ -98,6 +123,8 @@ class _TrialService:
         self._stage: PlainStage | BlockStage | None = None
 
     def handle(self, message: Any) -> object:
+        if isinstance(message, FirstSteps):
+            return self._digest_first_steps(message.trial)
         if not isinstance(message, _Share):
             return None
         began, rollouts = time.perf_counter(), list[Rollout]()
@@ -110,14 +137,22 @@ class _TrialService:
                 break  # what was played is not lost, and the caller asks for this one again, by itself
         return _Played(rollouts, time.perf_counter() - began)
 
-    def _play(self, trial: Trial) -> Rollout:
+    def _digest_first_steps(self, trial: Trial) -> str:
+        short = replace(self._player, make=_ShortWorld(self._player.make, self._player.turns))
+        with (
+            held_back(self._port),
+            closing(short.stage(self._port.position)) as stage,
+        ):  # it is said again where it counts
+            return self._play(trial, stage).digest()
+
+    def _play(self, trial: Trial, stage: PlainStage | BlockStage | None = None) -> Rollout:
         self._port.place = lambda: Place(f"playing {trial}", worker=self._port.index, seed=trial.seed)
-        if self._stage is None:
-            self._stage = self._player.stage(self._port.position)
+        if stage is None:
+            self._stage = stage = self._stage or self._player.stage(self._port.position)
         waiting = [trial]
         rollouts: list[Rollout]
         with trace.span(f"rollout {trial.index}"):
-            for rollouts in play(self._stage, lambda _: waiting.pop() if waiting else None):
+            for rollouts in play(stage, lambda _: waiting.pop() if waiting else None):
                 self._port.beat()
                 if rollouts:
                     return rollouts[0]
@@ -157,6 +192,7 @@ class WorkerStage:
         max_restarts: int = 3,
         native_threads: int = 1,
         backend: Backend = PROCESS,
+        prepare: Callable[[Supervisor], object] = lambda _: None,
     ) -> None:
         self._limit, self._max_restarts = limit_seconds, max_restarts
         self.wanted = workers  # there may be fewer
@@ -170,6 +206,7 @@ class WorkerStage:
         def start(supervisor: Supervisor) -> None:
             for seat in supervisor.seats:
                 supervisor.start(seat)
+            prepare(supervisor)
 
         self._supervisor, _, workers, _ = start_or_fewer(workers, make, start)
         self.count = workers * SLOTS_A_WORKER
@@ -187,7 +224,7 @@ class WorkerStage:
         free: list[int] = []
         while not free:
             self._hand_out()
-            self._supervisor.wait([one.request for one in self._away], 1)
+            self._supervisor.wait([*(one.request for one in self._away), *self._starting()], 1)
             finished = [one for one in self._away if one.request.finished]
             self._away = [one for one in self._away if not one.request.finished]
             lost = set[int]()
@@ -206,14 +243,24 @@ class WorkerStage:
         return Advance(rollouts, (), free)
 
     def _hand_out(self) -> None:
-        """Give waiting trials to those who have least to do."""
-        seats, most = self._supervisor.seats, 2 if self._trial_seconds < SHARE_SECONDS else 1
+        """Give waiting trials to those who have least to do; to whoever has just been started only if all have."""
+        for seat in self._supervisor.seats:
+            if seat.worker is None and seat.error is None:
+                self._supervisor.start(seat)
+        ready = [seat for seat in self._supervisor.seats if seat.ready]
+        seats, most = ready or self._supervisor.seats, 2 if self._trial_seconds < SHARE_SECONDS else 1
         has = Counter(one.seat.index for one in self._away)
         for number in range(most):
             for seat in seats:
                 if self._waiting and has[seat.index] == number:
                     self._give(seat)
                     has[seat.index] += 1
+
+    def _starting(self) -> list[Request]:
+        """Return the starts of workers that can be given something when they are over."""
+        busy = {one.seat.index for one in self._away}
+        seats = self._supervisor.seats
+        return [seat.requests[0] for seat in seats if seat.requests and not seat.ready and seat.index not in busy]
 
     def _give(self, seat: Seat) -> None:
         # Never more than half of what there is for each: all should end at the same time.

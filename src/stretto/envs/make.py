@@ -49,6 +49,7 @@ from stretto.missions.tasks import Tasks, check_tasks, first_resets
 from stretto.spaces import SpaceLayout
 from stretto.workers.arena import lay_out
 from stretto.workers.backends import MESSAGE_PROCESS, PROCESS, SERIAL, backend_named
+from stretto.workers.cluster import current_cluster
 from stretto.workers.fewer import start_or_fewer
 from stretto.workers.inline import InlineWorker
 from stretto.workers.requests import Seat, sender
@@ -179,7 +180,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     if vectorized:
         _check_batchable(tasks=tasks, episode_seeds=episode_seeds, observation_mode=observation_mode != "same")
     worlds = _worlds(found, vectorized, wrappers, turns, group)
-    budget = budget or default_budget()
+    budget = budget or (current_cluster().budget if backend == "ray" else default_budget())
     considered = vectorized is None and backend == "auto" and not one_by_one
     worlds, hint = _consider_vectorized(worlds, found(), group) if considered else (worlds, "")
     chosen = _choose(backend, workers, worlds, budget, isolate, partial(first_resets, tasks, seeded=episode_seeds))

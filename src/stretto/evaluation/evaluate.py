@@ -13,7 +13,8 @@ from typing import Any
 
 from stretto.budget import CpuBudget, default_budget
 from stretto.core import SIMULTANEOUS, turns_of
-from stretto.errors import FewerWorkers, RunsHere, TurnsInOrder, UsageError, user_stacklevel
+from stretto.errors import TurnsInOrder, UsageError, user_stacklevel
+from stretto.evaluation.execution import Execution, check_where, jobs_elsewhere, jobs_within, where
 from stretto.evaluation.journal import Journal
 from stretto.evaluation.plan import HANG_SECONDS, Facts, Plan, PlaySettings, Task, entries_of, limits_of
 from stretto.evaluation.playing.episode_worker import EpisodeWorkerFactory
@@ -27,11 +28,12 @@ from stretto.identity.record import plain_settings
 from stretto.missions.mission import program_of
 from stretto.missions.resolve import find_missions
 from stretto.missions.tasks import Tasks, describe_tasks
-from stretto.policies.spec import DEFAULT_STRATEGY, STRATEGIES, find_policies
+from stretto.policies.spec import DEFAULT_STRATEGY, find_policies
 from stretto.policies.torch_settings import check_device, torch_as_before
 from stretto.run_folder import IDENTITY, TIMING, identity_of, invoked_now
 from stretto.run_trace import trace_path, traced
-from stretto.workers.backends import PROCESS, SERIAL
+from stretto.workers.backends import PROCESS
+from stretto.workers.cluster import Cluster, opened
 from stretto.workers.mail import unsendable
 
 
@@ -64,6 +66,7 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     normalize: str | None = None,
     reverse: bool = False,
     budget: CpuBudget | None = None,
+    cluster: Cluster | str | None = None,
     out: str | Path | None = None,
     resume: bool = False,
     replays: bool | str | Path = False,
@@ -111,7 +114,9 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         normalize: "LOW:HIGH", the names of two of the policies: the mean rewards of these are scores of 0 and 1 on each
             mission, and scores are what missions have in common.
         reverse: play the tasks in reverse order; this never changes a result.
-        budget: the cores to use; by default those of this process.
+        budget: the cores to use; by default those of this process, or of the cluster.
+        cluster: play on the nodes of a Ray cluster: one that `stretto.cluster` has opened, or its address, "auto" or
+            "local". Results are the same; nodes that give other numbers than most are left out, with a warning.
         out: a folder for the records, as they come, and for the report at the end.
         resume: go on with what was begun in that folder, or, with more `episodes`, with what is finished there. It is
             refused if code, weights or versions have changed since.
@@ -126,10 +131,10 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
     Raises:
         EvaluationInterrupted: at Ctrl-C, with the report of what is finished.
     """
-    _check_where(strategy, jobs)
+    check_where(strategy, jobs, cluster)
     limits = limits_of(action_timeout_ms, overage_ms, hang_seconds)
     settings = PlaySettings(strategy, limits, replays=_replay_folder(out, replays) if replays else None)
-    if device is not None:
+    if device is not None and cluster is None:  # its nodes may have what this machine has not
         check_device(device)
     path = trace_path(trace, out)
     named = find_missions(missions, env_kwargs=env_kwargs, variants=variants, cogs=cogs, map_seed=map_seed)
@@ -152,17 +157,19 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         tasks,
     )
     references = None if normalize is None else references_of(normalize, [entry.label for entry in entries])
-    cores = budget or default_budget()
-    free = _jobs_within(cores, jobs, native_threads)
     chosen = _chosen(only, plan)
-    execution = _Execution(settings, _jobs_elsewhere(plan, settings, free), parallel_policy, reverse)
-    lease = cores.lease(max(1, free) * native_threads)
     times = {"action_timeout_ms": action_timeout_ms, "overage_ms": overage_ms, "hang_seconds": hang_seconds}
     scale = {"normalize": normalize} if normalize else {}
     described = {**about(plan), **times, "failed": failed, **scale, TIMING: invoked_now(command)}
     began = time.perf_counter()
     with ExitStack() as stack:
-        stack.callback(lease.release)
+        nodes = stack.enter_context(opened(cluster))
+        cores = budget or (default_budget() if nodes is None else nodes.budget)
+        free = jobs_within(cores, jobs, native_threads)
+        execution = Execution(
+            settings, jobs_elsewhere(EpisodeWorkerFactory(plan, settings), free, nodes), parallel_policy, reverse, nodes
+        )
+        stack.callback(cores.lease(max(1, free) * native_threads).release)
         journal = None
         if out is not None:
             journal = stack.enter_context(Journal(out, described, resume=resume, accept_changes=accept_changes))
@@ -172,7 +179,11 @@ def evaluate(  # noqa: PLR0913  every choice has a name and a default here
         if journal is not None and journal.finished and not (records.more or records.interrupted):
             return Report.load(journal.folder)
         shown = described if journal is None else journal.plan
-        measured = {"seconds": round(time.perf_counter() - began, 3), "processes": records.workers}
+        measured = {
+            "seconds": round(time.perf_counter() - began, 3),
+            "processes": records.workers,
+            **where(records.kept),
+        }
         shown = {**shown, **records.batches_told, TIMING: {**shown.get(TIMING, {}), **measured}}
         report = Report.of(
             records.kept,
@@ -206,66 +217,12 @@ def _replay_folder(out: str | Path | None, replays: bool | str | Path) -> str:
     return str(Path(out).resolve() / "replays")
 
 
-def _check_where(strategy: str, jobs: int | None) -> None:
-    if strategy not in STRATEGIES:
-        raise UsageError(f"strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
-    if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, int)):
-        raise UsageError(f"jobs must be a whole number, got {jobs!r}; leave it out for one a core")
-    if jobs is not None and jobs < 0:
-        raise UsageError(f"jobs must be at least 0, got {jobs}; 0 plays everything in the caller")
-
-
-def _jobs_within(budget: CpuBudget, jobs: int | None, native_threads: int) -> int:
-    """Return how many processes compute, each with its native threads: no more than there are cores for."""
-    if jobs is None:
-        return max(1, budget.free // native_threads)
-    most = max(1, budget.total // native_threads)
-    if native_threads == 1 or jobs <= most:  # a number of processes by itself is the user's to choose
-        return jobs
-    reason = (
-        f"jobs is {most} instead of {jobs}: {jobs} jobs of {native_threads} native threads need {jobs * native_threads} "
-        f"cores, and {budget.total} are there"
-    )
-    warnings.warn(FewerWorkers(reason), stacklevel=user_stacklevel())
-    return most
-
-
 class EvaluationInterrupted(KeyboardInterrupt):
     """Ctrl-C during an evaluation; `report` is about what was finished."""
 
     def __init__(self, report: Report) -> None:
         super().__init__()
         self.report = report
-
-
-@dataclass(frozen=True, slots=True)
-class _Execution:
-    """Where a plan is played, and how: `jobs` is how many processes may compute, 0 where all happens in the caller."""
-
-    settings: PlaySettings
-    jobs: int
-    parallel_policy: bool
-    reverse: bool
-
-    def split(self, tasks: int, agents: int) -> tuple[int, int]:
-        """Return how many processes play episodes, and how many cores each has for its agents.
-
-        Episodes come first, or, with `parallel_policy`, agents.
-        """
-        if self.parallel_policy:
-            cores = max(1, min(self.jobs, agents))
-            return max(1, min(self.jobs // cores, tasks)), cores
-        workers = max(1, min(self.jobs, tasks))
-        return workers, max(1, self.jobs // workers)
-
-
-def _jobs_elsewhere(plan: Plan, settings: PlaySettings, jobs: int) -> int:
-    """Return how many processes play a plan: none if it cannot be sent there, which is said."""
-    if not jobs or (reason := unsendable(EpisodeWorkerFactory(plan, settings))) is None:
-        return jobs
-    why = f"everything is played in this process, because not all of it can be sent to others: {reason}"
-    warnings.warn(RunsHere(why), stacklevel=user_stacklevel())
-    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +255,7 @@ class _Kept:
 
 def _play_all(
     plan: Plan,
-    execution: _Execution,
+    execution: Execution,
     journal: Journal | None,
     chosen: set[int],
     heard: _Heard,
@@ -329,7 +286,9 @@ def _play_all(
     try:
         if len(done) < len(keys) or (journal is not None and not journal.finished):  # its report is about the look, too
             most = max(1, min(execution.jobs, len(keys) - len(done)))
-            with Scheduler(plan, execution.settings, PROCESS if execution.jobs else SERIAL, most, keep) as run:
+            with Scheduler(plan, execution.settings, execution.backend, most, keep) as run:
+                if execution.cluster is not None:
+                    run.compare_nodes(execution.cluster)
                 facts = _look(plan, execution, run)
                 batches = plan.batches(facts)
                 _tell_who_is_in_order(plan, facts)
@@ -350,7 +309,7 @@ def _play_all(
     return _Kept([found[key] for key in keys if key in found], more, interrupted, workers, batches)
 
 
-def _look(plan: Plan, execution: _Execution, run: Scheduler) -> dict[tuple[int, int], Facts]:
+def _look(plan: Plan, execution: Execution, run: Scheduler) -> dict[tuple[int, int], Facts]:
     """Look at what is played: not in the caller where policies act in processes of their own, since they may crash."""
     strategies = {one for entry in plan.entries for one in execution.settings.strategies(entry)}
     if execution.jobs or "processes" not in strategies or unsendable(EpisodeWorkerFactory(plan, execution.settings)):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import psutil
 
-from stretto.errors import ResourceError
+from stretto.errors import ResourceError, resources
 
 ALIGNMENT = 64  # a cache line: two fields never share one
 
@@ -119,23 +117,3 @@ def reserve(fd: int, size: int) -> None:
             os.posix_fallocate(fd, 0, size)
         else:
             os.ftruncate(fd, size)
-
-
-_SHORTAGES = frozenset(
-    {errno.EMFILE, errno.ENFILE, errno.ETOOMANYREFS}  # descriptors
-    | {errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EFBIG, errno.EDQUOT}  # processes and memory
-)
-
-
-@contextmanager
-def resources(what: str) -> Iterator[None]:
-    """Turn a lack of descriptors, processes or memory in the body into a `ResourceError`."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _SHORTAGES:
-            raise
-        raise ResourceError(
-            f"{what} would take more descriptors, processes or memory than the system allows ({os.strerror(error.errno)}); "
-            f"use fewer workers or environments, or raise the limit (see `ulimit -a`)"
-        ) from None

@@ -199,9 +199,17 @@ class Worker:
         self.read = 0
         self._stop = 0
 
+    delay_seconds = 0.0
+    """How old its signs of life may be when they arrive."""
+
     @property
     def pid(self) -> int | None:
-        """The process that it runs in, if that is not the caller's."""
+        """The process that it runs in, if that is another one of this machine."""
+        return None
+
+    @property
+    def node(self) -> str | None:
+        """The node of the cluster that it runs on, if it does and has got one."""
         return None
 
     @property

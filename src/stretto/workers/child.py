@@ -59,7 +59,7 @@ def run_worker(fds: Descriptors, parent: int) -> None:
         around: Surroundings = mail.receive()
         around.take_over()
         if fds.control < 0:
-            port, wait = message_port(around.index, mail)
+            port, wait = message_port(around.index, mail, around.pulse_seconds)
         else:
             port, wait = _shared_port(around, fds, mail)
         finish_lines = forward_output(port, around.log_levels)

@@ -26,8 +26,7 @@ from typing import NamedTuple
 
 from stretto import hash_seed
 from stretto.budget import native_thread_variables
-from stretto.errors import LauncherFailed, ResourceError
-from stretto.workers.arena import resources
+from stretto.errors import LauncherFailed, ResourceError, resources
 
 PAIR = struct.Struct("<qq")
 """A request: its number, and how many descriptors come with it. The reply: the same number, and a process id or -errno."""

@@ -115,12 +115,19 @@ class SocketMail:
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._length: int | None = None  # of the message whose code was read already
+        self._held = bytearray()  # what goes with the next frame
+        self.holds_answers = False  # a short one goes with the next frame: whoever reads is woken up once
 
     def send(self, value: object, number: int = 0) -> None:
         data = dump(value)
-        head = _HEAD.pack(len(data), number)
-        self._socket.sendall(head + data if len(data) < _CHUNK else head)
-        if len(data) >= _CHUNK:
+        self._held += _HEAD.pack(len(data), number)
+        whole = len(data) < _CHUNK
+        if whole:
+            self._held += data
+        if not (whole and number and self.holds_answers):
+            self._socket.sendall(self._held)
+            self._held = bytearray()
+        if not whole:
             self._socket.sendall(data)
 
     def receive(self, number: int = 0) -> Any:
@@ -145,6 +152,40 @@ class SocketMail:
         return data
 
 
+class Frames:
+    """What has arrived on a connection: bytes are put in as they come, and whole frames are taken out."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def put(self, data: bytes) -> None:
+        """Add what has arrived."""
+        self._buffer += data
+
+    def take(self) -> list[Any]:
+        """Return the whole frames that have arrived since the last call."""
+        frames, offset = [], 0
+        view = memoryview(self._buffer)
+        try:
+            while len(view) - offset >= _HEAD.size:
+                length, number = _HEAD.unpack_from(view, offset)
+                end = offset + _HEAD.size + length
+                if len(view) < end:
+                    break
+                frames.append(load(view[offset + _HEAD.size : end], number))
+                offset = end
+        finally:
+            view.release()
+        if offset:
+            del self._buffer[:offset]
+        return frames
+
+
+def framed(data: bytes, code: int = 0, length: int | None = None) -> bytes:
+    """Return a message that `dump` made as it is sent to a worker; or its head, if `length` bytes of it follow."""
+    return _HEAD.pack(len(data) if length is None else length, code) + data
+
+
 class CallerMail:
     """The caller's end: it never waits.
 
@@ -155,19 +196,24 @@ class CallerMail:
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         self._socket = connection
-        self.unsent: collections.deque[memoryview] = collections.deque()  # what waits for room
-        self._buffer = bytearray()
+        self._outbox: collections.deque[memoryview] = collections.deque()  # what waits for room
+        self.frames = Frames()
         self.fd = connection.fileno()
         self.ended = False  # the other side has closed its end: nothing will arrive any more
 
+    @property
+    def unsent(self) -> bool:
+        """Whether something waits for room."""
+        return bool(self._outbox)
+
     def post(self, data: bytes, code: int = 0) -> None:
         """Send what `dump` made, now or as soon as there is room for it."""
-        self.unsent.append(memoryview(_HEAD.pack(len(data), code) + data))
+        self._outbox.append(memoryview(framed(data, code)))
         self.flush()
 
     def flush(self) -> None:
         """Send what there is room for."""
-        outbox = self.unsent
+        outbox = self._outbox
         while outbox:
             try:
                 sent = self._socket.send(outbox[0][:_CHUNK])
@@ -191,29 +237,11 @@ class CallerMail:
             except ConnectionError:
                 data = b""
             self.ended = not data
-            self._buffer += data
+            self.frames.put(data)
             arrived = arrived or bool(data)
             if len(data) < _MOST_READ:  # that was all: to hear so once more would take a system call
                 break
         return arrived
-
-    def collect(self) -> list[Any]:
-        """Return the whole frames that were taken in since the last call."""
-        frames, offset = [], 0
-        view = memoryview(self._buffer)
-        try:
-            while len(view) - offset >= _HEAD.size:
-                length, number = _HEAD.unpack_from(view, offset)
-                end = offset + _HEAD.size + length
-                if len(view) < end:
-                    break
-                frames.append(load(view[offset + _HEAD.size : end], number))
-                offset = end
-        finally:
-            view.release()
-        if offset:
-            del self._buffer[:offset]
-        return frames
 
     def close(self) -> None:
         self._socket.close()

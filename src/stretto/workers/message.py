@@ -19,9 +19,6 @@ from stretto.workers.mail import Sent, SocketMail
 from stretto.workers.process import ProcessWorker
 from stretto.workers.serving import Waiting
 
-_PULSE_SECONDS = 0.1
-"""How often a worker that is long at one thing tells what it is at."""
-
 _TRACE, _TRACE_NO_MORE = -2, -3
 """Codes that are no requests: what the caller has written into its word `TRACING`."""
 
@@ -64,7 +61,7 @@ class MessageWorker(ProcessWorker):
     def exchange(self) -> bool:
         arrived = super().exchange()
         with self._unbroken:
-            for frame in self._mail.collect():
+            for frame in self._mail.frames.take():
                 if isinstance(frame, _Words):
                     for where, value in zip(_WORKERS_WORDS, frame.values, strict=True):
                         self.words[where] = value
@@ -82,10 +79,11 @@ class MessageWorker(ProcessWorker):
         return frames
 
 
-def message_port(index: int, mail: SocketMail) -> tuple[Port, Waiting]:
+def message_port(index: int, mail: SocketMail, pulse_seconds: float) -> tuple[Port, Waiting]:
     """Return a worker's end of a connection that carries messages alone, and how to wait for requests there."""
     port = _MessagePort(index, private_words(1), mail, NO_BELL, NO_BELL, Arena(-1))
-    threading.Thread(target=port.pulse, name="stretto-pulse", daemon=True).start()
+    mail.holds_answers = True  # how far the worker is follows at once
+    threading.Thread(target=port.pulse, args=(pulse_seconds,), name="stretto-pulse", daemon=True).start()
 
     def wait(port: Port, answered: int) -> int:
         while (code := mail.next_code()) in (_TRACE, _TRACE_NO_MORE):
@@ -108,12 +106,12 @@ class _MessagePort(Port):
         with self._lock:  # what is sent later must not be older
             self.send(_Words(tuple(self.words[where] for where in _WORKERS_WORDS)))
 
-    def pulse(self) -> None:
-        """Tell from time to time what the worker is at, if that changes, until the caller has gone."""
+    def pulse(self, seconds: float) -> None:
+        """Tell every so many seconds what the worker is at, if that changes, until the caller has gone."""
         before = self.words[POSITION], self.words[BEAT]
         with contextlib.suppress(OSError):
             while True:
-                time.sleep(_PULSE_SECONDS)
+                time.sleep(seconds)
                 now = self.words[POSITION], self.words[BEAT]
                 if now != before and self.serving > self.words[DONE]:
                     self._send_words()

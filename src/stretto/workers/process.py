@@ -3,38 +3,89 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import mmap
 import os
-import select
-import signal
-import socket
 import sys
 import time
-from typing import Any
+from typing import Any, Protocol
 
-import psutil
-
-from stretto.errors import UsageError
-from stretto.workers.arena import Arena, anonymous_file, reserve, resources
+from stretto.errors import UsageError, resources
+from stretto.workers.arena import Arena, anonymous_file, reserve
 from stretto.workers.base import Factory, Start, Worker
 from stretto.workers.control import MAIL, MESSAGE, Bell, control_bytes
-from stretto.workers.launcher import EXIT_MARK, STACK_SIGNAL, Descriptors, kill_group, launcher
-from stretto.workers.mail import CallerMail, dump
+from stretto.workers.mail import CallerMail, Frames, dump
+from stretto.workers.spawned import SpawnedProcess
 from stretto.workers.surroundings import Surroundings
 
-_KILL_SECONDS = 5.0
-_STACK_SECONDS = 0.5
+
+class FarProcess(Protocol):
+    """A process that serves at the other end of a connection, on whichever machine."""
+
+    @property
+    def pid(self) -> int | None:
+        """Its number, if it is one of this machine's processes."""
+
+    @property
+    def fd(self) -> int:
+        """A descriptor that becomes readable when it ends; -1 if there is none."""
+
+    @property
+    def told(self) -> bool:
+        """Whether it was ended, and how that came about is known."""
+
+    def alive(self) -> bool:
+        """Whether it still runs."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for its end; return whether it came."""
+
+    def end_soon(self) -> None:
+        """Kill it, and do not wait until it is gone."""
+
+    def stack(self) -> str:
+        """Return where its Python code stands now."""
+
+    def last_words(self) -> str:
+        """Say how it ended; if it has not, kill it."""
+
+    def let_go(self) -> None:
+        """Give back what belongs to a process that has ended, but for the connection; may be called twice."""
+
+
+class Connection(Protocol):
+    """The caller's end of a connection to a process; it never waits."""
+
+    fd: int
+    ended: bool  # the other side has closed its end: nothing will arrive any more
+    frames: Frames
+
+    @property
+    def unsent(self) -> bool:
+        """Whether something waits for room."""
+
+    def post(self, data: bytes, code: int = 0) -> None:
+        """Send what `dump` made, now or as soon as there is room for it."""
+
+    def flush(self) -> None:
+        """Send what there is room for."""
+
+    def drain(self) -> bool:
+        """Take in what has arrived, without waiting; return whether anything had."""
+
+    def close(self) -> None:
+        """Let go of it."""
 
 
 class ProcessWorker(Worker):
     """Runs its service in a process that the launcher forks. It leads a process group, and is killed with it.
 
-    Owned here: the mail socket, the write end of the worker's bell, a handle of the process (pidfd) and the file
-    that it writes its stack into. `kill` and `close` give all of them back.
+    Owned here: the connection, the write end of the worker's bell, and the process. `kill` and `close` give all of them
+    back.
     """
 
-    _mail: CallerMail
+    _mail: Connection
+    _process: FarProcess
+    _cpu_seconds = 0.0
 
     def __init__(
         self,
@@ -47,27 +98,26 @@ class ProcessWorker(Worker):
         spin_seconds: float = 0.0,
         native_threads: int = 1,
     ) -> None:
-        start = _pickled(Start(factory))
+        start = pickled_start(factory)
         with contextlib.ExitStack() as on_failure, contextlib.ExitStack() as theirs, resources("a worker process"):
             words, bell, shared = self._share(capacity, arena, caller_bell, theirs)
             on_failure.callback(bell.close)
-            self._stack_fd = anonymous_file("stretto-stack")
-            on_failure.callback(os.close, self._stack_fd)
-            ours, mail = socket.socketpair()
-            theirs.callback(mail.close)
-            on_failure.callback(ours.close)
-            super().__init__(index, words, CallerMail(ours), bell)
-            out, err = (_stream_fd(number, theirs) for number in (1, 2))
-            fds = Descriptors(mail.fileno(), self._stack_fd, out, err, **shared)
-            self._pid, self._launcher = launcher().spawn(fds)
-            self._handle = _Handle(self._pid)
-            self._unbroken = _EndIfCutShort(self._handle)
-            self._ended: str | None = None
-            self._cpu_seconds = 0.0
+            process = SpawnedProcess(shared)
             on_failure.pop_all()
         bell.close_reader()  # it is the worker's
+        self._take_up(index, words, bell, process, CallerMail(process.connection))
+        self._begin(Surroundings.of_this_process(index, spin_seconds, native_threads), start)
+
+    def _take_up(self, index: int, words: memoryview, bell: Bell, process: FarProcess, mail: Connection) -> None:
+        """Become the caller's end of a process that was started."""
+        Worker.__init__(self, index, words, mail, bell)
+        self._process = process
+        self._unbroken = _EndIfCutShort(process)
+
+    def _begin(self, surroundings: Surroundings, start: bytes) -> None:
+        """Tell the process what it has to know, and what it serves."""
         try:
-            self._mail.post(dump(Surroundings.of_this_process(index, spin_seconds, native_threads)))
+            self._mail.post(dump(surroundings))
             self.post(start)
         except BaseException:
             self.kill()
@@ -86,14 +136,14 @@ class ProcessWorker(Worker):
         return words, bell, shared
 
     @property
-    def pid(self) -> int:
-        return self._pid
+    def pid(self) -> int | None:
+        return self._process.pid
 
     def cpu_seconds(self) -> float:
-        if not sys.platform.startswith("linux"):
+        if not sys.platform.startswith("linux") or self.pid is None:
             return 0.0
         with contextlib.suppress(OSError):  # it has ended
-            self._cpu_seconds = time.clock_gettime(~self._pid << 3 | 2)  # how Linux numbers the CPU clocks of processes
+            self._cpu_seconds = time.clock_gettime(~self.pid << 3 | 2)  # how Linux numbers the CPU clocks of processes
         return self._cpu_seconds
 
     def send(self, message: object, *, by_value: bool = True) -> int:
@@ -118,7 +168,7 @@ class ProcessWorker(Worker):
         with self._unbroken:
             while True:
                 self._mail.drain()
-                frames += self._mail.collect()
+                frames += self._mail.frames.take()
                 # What is announced has been written, but a socket may give a long frame out in pieces.
                 if self.read + len(frames) >= announced or not self.alive():
                     break
@@ -127,84 +177,44 @@ class ProcessWorker(Worker):
 
     def alive(self) -> bool:
         # One that closed its end of the connection can be told nothing more: `last_words` will end it.
-        return self._ended is None and not self._mail.ended and self._handle.alive()
+        return not self._process.told and not self._mail.ended and self._process.alive()
 
     def watched(self) -> list[int]:
-        return [fd for fd in (self._mail.fd, self._handle.fd) if fd >= 0]
+        return [fd for fd in (self._mail.fd, self._process.fd) if fd >= 0]
 
     def stack(self) -> str:
-        before = os.fstat(self._stack_fd).st_size
-        self._handle.signal(STACK_SIGNAL)
-        deadline = time.monotonic() + _STACK_SECONDS
-        size, last = before, -1
-        while time.monotonic() < deadline and (size == before or size != last) and self.alive():
-            time.sleep(0.01)
-            last, size = size, os.fstat(self._stack_fd).st_size
-        return self._written().partition(EXIT_MARK)[0][before:].decode(errors="replace")
-
-    def _written(self) -> bytes:
-        """Return what the worker and its launcher have written into the stack file."""
-        return os.pread(self._stack_fd, os.fstat(self._stack_fd).st_size, 0)
+        return self._process.stack()
 
     def last_words(self) -> str:
-        if self._ended is None:
-            self._handle.signal(signal.SIGKILL)
-            self._handle.wait(_KILL_SECONDS)
-            self._ended = self._describe_end()
-            if self._launcher.poll() is not None:
-                # Its launcher, which would have ended the rest of its group, is gone.
-                kill_group(self._pid)
-        return self._ended
+        return self._process.last_words()
 
     def kill(self) -> None:
         self.last_words()
         if self._mail.fd >= 0:
             self._mail.close()
-            self._handle.close()
             self.bell.close()
-            os.close(self._stack_fd)
-
-    def _describe_end(self) -> str:
-        """Say what its launcher has written of its end, and the stack of a crash in C, or what else is in the file."""
-        deadline = time.monotonic() + _STACK_SECONDS
-        while True:
-            launcher_is_gone = self._launcher.poll() is not None
-            stack, *rest = self._written().split(EXIT_MARK)
-            if len(rest) == 2:
-                break
-            if launcher_is_gone or time.monotonic() > deadline:
-                return "it ended, and its launcher with it"
-            time.sleep(0.001)
-        code = int(rest[0])
-        name = next((one.name for one in signal.Signals if one == -code), "unnamed")
-        how = f"exited with code {code}" if code >= 0 else f"was killed by signal {-code} ({name})"
-        return f"it {how}\n{stack.decode(errors='replace')}".rstrip()
+            self._process.let_go()
 
     def close(self, timeout: float) -> None:
-        if self._ended is not None:
+        if self._process.told:
             return
         self.stop()
         deadline = time.monotonic() + timeout
-        while self._handle.alive() and time.monotonic() < deadline:
+        while self._process.alive() and time.monotonic() < deadline:
             self.exchange()  # it must not wait for somebody who reads
-            self._handle.wait(0.02)
+            self._process.wait(0.02)
         self.exchange()
         self.kill()
 
 
-def _stream_fd(number: int, opened: contextlib.ExitStack) -> int:
-    """Return this process's standard output or error, or something that takes its place if it was closed."""
-    try:
-        os.fstat(number)
-    except OSError:
-        number = os.open(os.devnull, os.O_WRONLY)
-        opened.callback(os.close, number)
-    return number
+def pickled_start(factory: Factory) -> bytes:
+    """Return the first message to a worker that is in another process.
 
-
-def _pickled(start: Start) -> bytes:
+    Raises:
+        UsageError: if it cannot be pickled.
+    """
     try:
-        return dump(start, by_value=True)
+        return dump(Start(factory), by_value=True)
     except Exception as error:  # whatever the __reduce__ of something in it raises
         raise UsageError(
             f"what runs in another process must be picklable, and this is not: {type(error).__name__}: {error}; make "
@@ -215,63 +225,12 @@ def _pickled(start: Start) -> bytes:
 class _EndIfCutShort:
     """Ends a worker after Ctrl-C in the middle of its mail: nobody knows how much of a message went over."""
 
-    def __init__(self, handle: _Handle) -> None:
-        self._handle = handle
+    def __init__(self, process: FarProcess) -> None:
+        self._process = process
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            self._handle.signal(signal.SIGKILL)
-
-
-class _Handle:
-    """Names one process for good: a pidfd where there are such, else its id."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.fd = -1
-        self._gone = False
-        if hasattr(os, "pidfd_open"):
-            try:
-                self.fd = os.pidfd_open(pid)
-            except ProcessLookupError:
-                self._gone = True
-            except OSError as error:
-                if error.errno not in (errno.ENOSYS, errno.EPERM):  # an old kernel, or a container that forbids it
-                    raise
-
-    def alive(self) -> bool:
-        if not self._gone:
-            self._gone = self.wait(0.0)
-        return not self._gone
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for the process's end; return whether it came."""
-        if self._gone:
-            return True
-        if self.fd >= 0:
-            poller = select.poll()
-            poller.register(self.fd, select.POLLIN)
-            return bool(poller.poll(seconds * 1000))
-        deadline = time.monotonic() + seconds
-        while psutil.pid_exists(self.pid):
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.005)
-        return True
-
-    def signal(self, number: int) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            if self._gone:
-                return
-            if self.fd >= 0:
-                signal.pidfd_send_signal(self.fd, number)
-            else:
-                os.kill(self.pid, number)
-
-    def close(self) -> None:
-        if self.fd >= 0:
-            os.close(self.fd)
-        self.fd, self._gone = -1, True
+            self._process.end_soon()

@@ -85,6 +85,11 @@ class Seat:
     seen: tuple[int, ...] = ()
     since: float = 0.0
 
+    @property
+    def ready(self) -> bool:
+        """Whether its worker has been started and could begin with what it is asked."""
+        return self.worker is not None and not (self.requests and self.requests[0].setup)
+
     def take(self, worker: Worker, now: float) -> None:
         """Make this the worker of the seat; it knows nothing of what others were asked, and has sent nothing yet."""
         self.worker, self.values, self.since, self.seen, self.error = worker, {}, now, worker.progress, None
@@ -113,7 +118,8 @@ class Seat:
                 case Spans(spans):
                     if trace.active is not None:
                         trace.active.spans.extend(spans)
-                        trace.active.names.setdefault(spans[0][3], f"worker {self.index}")
+                        where = f" on node {worker.node}" if worker.node else ""
+                        trace.active.names.setdefault(spans[0][3], f"worker {self.index}{where}")
                 case _:
                     raise AssertionError(f"no such frame: {frame!r}")
 
@@ -153,7 +159,10 @@ class Seat:
         request = self.requests[0]
         if request.until is not None:
             return request.until
-        return math.inf if request.limit_seconds is None else self.since + request.limit_seconds
+        if request.limit_seconds is None:
+            return math.inf
+        late = 0.0 if self.worker is None else self.worker.delay_seconds
+        return self.since + request.limit_seconds + late
 
     def hangs(self, now: float) -> bool:
         """Look for a sign of life; return whether its first request has taken too long."""

@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from stretto import trace
 from stretto.budget import NativeThreads
-from stretto.errors import StrettoError, WorkerDied, WorldHung
-from stretto.workers.arena import Arena, resources
+from stretto.errors import StrettoError, WorkerDied, WorldHung, resources
+from stretto.workers.arena import Arena
 from stretto.workers.base import Backend, Factory, Output, Worker
 from stretto.workers.control import SLEEPS_AT_ONCE, Bell
 from stretto.workers.inline import InlineWorker

@@ -15,6 +15,9 @@ import numpy as np
 
 from stretto.budget import CpuBudget, NativeThreads, native_thread_variables, set_default_budget
 
+PULSE_SECONDS = 0.1
+"""How often a worker that has messages alone, and is long at one thing, tells what it is at."""
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
@@ -28,6 +31,9 @@ class Surroundings:
     import_path: list[str]
     arguments: list[str]
     log_levels: dict[str, int]
+    pulse_seconds: float = PULSE_SECONDS
+    cores: int = 1
+    elsewhere: bool = False  # on another machine, perhaps, which has paths and variables of its own
 
     @classmethod
     def of_this_process(cls, index: int, spin_seconds: float, native_threads: int) -> Self:
@@ -38,16 +44,18 @@ class Surroundings:
 
     def take_over(self) -> None:
         """Make this process's surroundings the same; it has one core, and draws from generators of its own."""
+        own = dict(os.environ) if self.elsewhere else {}
         os.environ.clear()
-        os.environ.update(self.environment)
+        os.environ.update({**self.environment, **own})
         os.environ.update(native_thread_variables(self.native_threads))
         if self.native_threads > 1:
             NativeThreads(self.native_threads).cap_for_good()  # the launcher has loaded numpy's library with one
         with contextlib.suppress(OSError):  # the folder may have been removed since
             os.chdir(self.folder)
-        sys.path[:] = self.import_path
+        own_path = [path for path in sys.path if path not in self.import_path] if self.elsewhere else []
+        sys.path[:] = self.import_path + own_path
         sys.argv[:] = self.arguments
-        set_default_budget(CpuBudget(1))
+        set_default_budget(CpuBudget(self.cores))
         # All are forked from one launcher: without this, what they draw from global generators would be the same in each.
         random.seed()
         np.random.seed()  # noqa: NPY002  the very generator that old code draws from

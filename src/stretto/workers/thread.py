@@ -10,9 +10,9 @@ import traceback
 from typing import Any
 
 from stretto.budget import NativeThreads, share_native_threads
-from stretto.errors import ResourceError
+from stretto.errors import ResourceError, resources
 from stretto.seeding import take_turn_from, waits_for_turn
-from stretto.workers.arena import Arena, resources
+from stretto.workers.arena import Arena
 from stretto.workers.base import Factory, Port, Start, Worker
 from stretto.workers.control import Bell, private_words
 from stretto.workers.mail import Disconnected, LocalMail

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
@@ -21,6 +22,7 @@ from stretto.episode_steps import EpisodePlan
 from stretto.errors import Place, PolicyFailed
 from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task, batch_rows
 from stretto.evaluation.playing.episodes import Played, failure_of, play_to_end
+from stretto.evaluation.playing.messages import FirstSteps, Look, LookAtPicture, PlayTask, Ready
 from stretto.evaluation.playing.rendering import why_unseen
 from stretto.evaluation.records import episode_file_name
 from stretto.policies.ahead import AheadOfTurn, FasterWay
@@ -37,6 +39,9 @@ from stretto.workers.output import held_back
 
 __calls_user_code__ = True
 
+_COMPARED_STEPS = 8
+"""How many steps machines are compared by."""
+
 _LOOK_STEPS = 3
 """How many steps of a throwaway episode are watched for draws from global generators."""
 
@@ -52,37 +57,6 @@ _MOST_APART = 8
 """How many processes an episode's agents are spread over to find out whose policy it is that dies or hangs."""
 
 _ALL_GENERATORS = frozenset(GLOBAL_GENERATORS)
-
-
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """Message: answer as soon as you can be given something."""
-
-
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Message: say what a plan must know of a mission with an entry; without `acting`, without letting anybody act."""
-
-    mission: int
-    entry: int
-    acting: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class LookAtPicture:
-    """Message: say why a mission cannot be filmed, if it cannot."""
-
-    mission: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlayTask:
-    """Message: play the episodes of a task on so many cores; `apart`: with the policies in other processes."""
-
-    task: Task
-    facts: Facts
-    cores: int = 1
-    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +92,8 @@ class EpisodeService:
             case Look(mission, entry, acting):
                 self._at("starting", mission, entry)
                 return self._look(mission, entry, acting=acting)
+            case FirstSteps():
+                return self._digest_first_steps()
             case LookAtPicture(mission):
                 self._port.place = lambda: Place(f"drawing {self._plan.missions[mission].name}")
                 with self._loading():
@@ -240,6 +216,33 @@ class EpisodeService:
         # Private generators that nobody draws from change nothing: where it is not known, there are all of them.
         drawn, by_world = (runner.drawn(0), worlds.drawn) if acting else (_ALL_GENERATORS, _ALL_GENERATORS)
         return runner, drawn, by_world
+
+    def _digest_first_steps(self) -> str:
+        """Return what tells a machine apart that computes differently: in its worlds, or in its policies."""
+        missions, entries = range(len(self._plan.missions)), range(len(self._plan.entries))
+        pairs = dict.fromkeys([*((mission, 0) for mission in missions), *((0, entry) for entry in entries)])
+        digest = hashlib.sha256()
+        with held_back(self._port):  # the episodes that count print it again
+            for mission, entry in pairs:
+                self._at("playing the first steps", mission, entry)
+                played = self._play_first_steps(mission, entry)
+                digest.update(repr((played.digests, played.rewards, played.failure and played.failure.kind)).encode())
+        return digest.hexdigest()
+
+    def _play_first_steps(self, mission: int, entry: int) -> Played:
+        task = Task(mission, entry, (0,))
+        try:
+            facts = self._look(mission, entry, acting=True)
+            worlds = self._worlds_of(mission, 1, _ALL_GENERATORS)
+            runner = self._runner(task, facts, "sequential", guarded=True)
+            episode = self._plan.episode(mission, entry, 0, facts.agents)
+            steps = rollout(worlds, runner, [episode], max_steps=_COMPARED_STEPS, loading=self._loading)
+            names = [spec.name for spec in self._plan.entries[entry].specs]
+            return play_to_end(worlds, steps, names, keep_digests=True, on_step=self._count_step)[0]
+        except (Exception, SystemExit) as error:  # noqa: BLE001  it will be raised again where it counts
+            return Played(failure=failure_of(error))
+        finally:
+            self._forget_worlds(mission)
 
     # ---- playing ----
 

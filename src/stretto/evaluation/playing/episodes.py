@@ -43,6 +43,7 @@ class Played:
     failure: EpisodeFailure | None = None
     drawn: frozenset[str] = frozenset()
     asking: Counted = NOT_COUNTED
+    node: str | None = None  # of a cluster
 
 
 class _Tally:

@@ -12,22 +12,17 @@ from typing import Self
 
 from stretto.errors import Place, UsageError, WorkerDied, WorldHung
 from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task
-from stretto.evaluation.playing.episode_worker import (
-    LOADING_SECONDS,
-    MARGIN_SECONDS,
-    EpisodeWorkerFactory,
-    Look,
-    LookAtPicture,
-    PlayTask,
-    Ready,
-)
+from stretto.evaluation.playing.episode_worker import LOADING_SECONDS, MARGIN_SECONDS, EpisodeWorkerFactory
 from stretto.evaluation.playing.episodes import Played, failure_of, how_lost
+from stretto.evaluation.playing.messages import FirstSteps, Look, LookAtPicture, PlayTask, Ready
 from stretto.evaluation.playing.reproduce import reproduce
 from stretto.evaluation.playing.task_queue import TaskQueue
 from stretto.evaluation.playing.tracebacks import without_addresses
 from stretto.evaluation.progress import RunningTask
 from stretto.evaluation.records import LARGEST, EpisodeFailure, EpisodeRecord, split_statistics
+from stretto.workers.agreement import leave_out_who_differs
 from stretto.workers.base import Backend
+from stretto.workers.cluster import Cluster
 from stretto.workers.requests import Request
 from stretto.workers.supervisor import Supervisor
 
@@ -56,8 +51,9 @@ class Scheduler:
     ) -> None:
         self._plan, self._settings, self._on_episode = plan, settings, on_episode
         self._supervisor = Supervisor(backend, native_threads=plan.native_threads)
+        factory = EpisodeWorkerFactory(plan, settings)  # one for all: it travels once to each node of a cluster
         for _ in range(workers):
-            self._supervisor.add_seat(EpisodeWorkerFactory(plan, settings))
+            self._supervisor.add_seat(factory)
         self._queue = TaskQueue(self._supervisor, Ready(), LOADING_SECONDS)
         self.records: dict[tuple[int, int, int], EpisodeRecord] = {}
         self.digests: dict[tuple[int, int, int], list[dict[str, tuple[int, int, float]]]] = {}
@@ -66,16 +62,23 @@ class Scheduler:
         self._began: dict[Task, float] = {}
         self._apart: set[Task] = set()
         self._broken: dict[tuple[int, int], BaseException] = {}
-        self._seconds: dict[
-            tuple[int, int], float
-        ] = {}  # that an episode took in the last task of a mission and an entry
+        self._seconds: dict[tuple[int, int], float] = {}  # of an episode in the last task of a mission and an entry
         self._cores = self._workers = 1
+        self._cluster: Cluster | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._supervisor.close()
+        if self._cluster is not None:
+            self._cluster.use_all()
+
+    def compare_nodes(self, cluster: Cluster) -> str:
+        """Let each node play the first steps; use those that give the same numbers as most, and return their digest."""
+        self._cluster = cluster
+        limit = self._settings.limits.silence_seconds(1)
+        return leave_out_who_differs(self._supervisor, cluster, FirstSteps(), "playing the first steps", limit)
 
     def look(self, *, strict: bool = True) -> dict[tuple[int, int], Facts]:
         """Find out what the plan has to know of its missions and policies.
@@ -221,7 +224,8 @@ class Scheduler:
     def _take(self, task: Task, answer: Request) -> list[Task]:
         """Take an answer in; return what has to be played (again)."""
         if answer.error is None:
-            return self._take_played(task, answer.value)
+            worker = answer.seat.worker
+            return self._take_played(task, answer.value, None if worker is None else worker.node)
         if len(task.episodes) > 1:  # one of them is at fault: each for itself, in batches of the same shape
             return task.singles
         error = answer.error
@@ -235,9 +239,11 @@ class Scheduler:
         failure = EpisodeFailure(type(error).__name__, message, step=step, traceback=text)
         return self._lost(task, Played(failure=failure))
 
-    def _take_played(self, task: Task, results: Sequence[Played]) -> list[Task]:
+    def _take_played(self, task: Task, results: Sequence[Played], node: str | None) -> list[Task]:
         seconds = (time.monotonic() - self._began[task]) / len(results)
         self._seconds[task.mission, task.entry] = max(seconds, _LEAST_SECONDS)
+        for played in results:
+            played.node = node
         if len(task.episodes) == 1 and _is_lost(results[0]):
             return self._lost(task, results[0])
         again = []
@@ -294,6 +300,7 @@ class Scheduler:
                 "attempts": self._attempts.get(task, 1),
                 "strategy": played.strategy,
                 **({} if played.replay is None else {"replay": played.replay}),
+                **({} if played.node is None else {"node": played.node}),
                 **(played.asking._asdict() if played.asking.turns else {}),
             },
         )

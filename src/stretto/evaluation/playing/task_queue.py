@@ -55,12 +55,14 @@ class TaskQueue:
         while waiting or given:
             seats = self._supervisor.seats[:workers]
             idle = [seat for seat in seats if seat.index not in given and seat.index not in starting]
-            for seat in idle[: len(waiting) - len(starting)]:
-                if seat.index in self._new:
-                    starting[seat.index] = self._ask(seat, self._first, "getting ready", self._first_seconds)
-                elif waiting:
+            # Who is ready goes first: who starts may have to wait for a place for as long as the others work.
+            for seat in [seat for seat in idle if seat.index not in self._new]:
+                if waiting:
                     thing = pop(waiting)
                     given[seat.index] = self._ask(seat, *message(thing)), thing
+            new = [seat for seat in idle if seat.index in self._new]
+            for seat in new[: max(0, len(waiting) - len(starting))]:
+                starting[seat.index] = self._ask(seat, self._first, "getting ready", self._first_seconds)
             under_way = [*starting.values(), *(request for request, _ in given.values())]
             self._supervisor.wait(under_way, 1)
             for request in under_way:
@@ -70,7 +72,7 @@ class TaskQueue:
                 if request.lost:
                     self._new.add(index)
                 if starting.pop(index, None) is request:
-                    self._started(request)
+                    self._started(request, alone=not given)
                 else:
                     again = list(take(given.pop(index)[1], request))
                     waiting.extend(again)
@@ -80,11 +82,11 @@ class TaskQueue:
     def _ask(self, seat: Seat, message: object, doing: str, limit_seconds: float | None) -> Request:
         return self._supervisor.ask(seat, sender(message), doing, limit_seconds)
 
-    def _started(self, request: Request) -> None:
+    def _started(self, request: Request, *, alone: bool) -> None:
         if request.error is None:
             self._new.discard(request.seat.index)
             self._died = 0
             return
         self._died += 1
-        if not request.lost or self._died == _MOST_STARTS:
+        if not request.lost or (alone and self._died >= _MOST_STARTS):  # else the others go on
             raise request.error
