@@ -236,9 +236,11 @@ class EpisodeService:
             worlds = self._worlds_of(mission, 1, _ALL_GENERATORS)
             runner = self._runner(task, facts, "sequential", guarded=True)
             episode = self._plan.episode(mission, entry, 0, facts.agents)
-            steps = rollout(worlds, runner, [episode], max_steps=_COMPARED_STEPS, loading=self._loading)
+            steps = rollout(
+                worlds, runner, [episode], max_steps=_COMPARED_STEPS, loading=self._loading, position=self._steps
+            )
             names = [spec.name for spec in self._plan.entries[entry].specs]
-            return play_to_end(worlds, steps, names, keep_digests=True, on_step=self._count_step)[0]
+            return play_to_end(worlds, steps, names, keep_digests=True)[0]
         except (Exception, SystemExit) as error:  # noqa: BLE001  it will be raised again where it counts
             return Played(failure=failure_of(error))
         finally:

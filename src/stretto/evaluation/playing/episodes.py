@@ -104,8 +104,8 @@ def play_to_end(
     """Play a rollout to its end; return what each episode gave, by its number. `names` are those of the policies.
 
     With `keep_digests` there are digests of every step. `limit_seconds` is how long a policy may take before its process is
-    ended. `save_replay(slot, episode)` is called where an episode is over, and
-    returns the file that its world has written, if any.
+    ended. `save_replay(slot, episode)` is called where an episode is over, and returns the file that its world has written,
+    if any.
     """
     tallies: dict[int, _Tally] = {}
     for together in steps:
