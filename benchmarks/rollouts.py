@@ -23,11 +23,12 @@ from stretto.adapters.local import LocalWorlds
 from stretto.collection.collector import Collector, Trials
 from stretto.collection.worlds import BlockWorlds
 from stretto.core import AgentWorlds
+from stretto.episode_steps import EpisodePlan
 from stretto.games.foundry import Foundry
 from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.runners import InPlace
 from stretto.policies.spec import PolicySpec
-from stretto.rollout import EpisodePlan, rollout
+from stretto.rollout import rollout
 
 SLOTS, EPISODES, COGS, FOUNDRY_STEPS = 16, 200, 8, 200
 

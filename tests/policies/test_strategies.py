@@ -7,7 +7,6 @@ import random
 import signal
 import threading
 import time
-from functools import partial
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from gymnasium import spaces
 
 from stretto.core import AgentPolicy, MultiAgentPolicy, WorldSpec
 from stretto.errors import PolicyFailed, PolicyLost
-from stretto.policies.adaptive import Adaptive, Seen, choose_strategy
 from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.processes import Processes
 from stretto.policies.questions import AgentEpisode, Question
@@ -194,63 +192,6 @@ def test_one_that_hangs_is_ended_when_its_time_is_up():
         runner.close()
 
 
-@pytest.mark.parametrize(
-    ("seconds", "busy", "free", "agents", "cores", "rows", "expected"),
-    [
-        (5e-6, 5e-6, 0.0, 4, 2, 0, "batched"),
-        (5e-3, 5e-3, 0.0, 4, 2, 0, "processes"),
-        (5e-3, 5e-3, 0.9, 4, 1, 0, "batched"),
-        (5e-3, 5e-3, 0.0, 1, 2, 0, "batched"),
-        (5e-2, 1e-4, 0.0, 4, 1, 0, "threads"),
-        (5e-3, 5e-3, 0.0, 16, 2, 16, "batched"),
-    ],
-)
-def test_what_is_measured_decides(seconds, busy, free, agents, cores, rows, expected):
-    seen = Seen([seconds] * 3, [busy] * 3, free=free)
-    name, reason = choose_strategy(PolicyPlan(PolicySpec("p", Stateful, {}), frozenset(), rows), seen, agents, cores)
-    assert name == expected
-    assert reason
-
-
-def test_what_is_costly_to_send_and_leaves_the_interpreter_free_chooses_in_threads():
-    policy = casting(Stateful)
-    assert choose_strategy(policy, Seen([5e-3], [5e-3], pickling=1e-3, free=0.95), 4, 2)[0] == "threads"
-    assert choose_strategy(policy, Seen([5e-3], [5e-3], pickling=1e-3, free=0.05), 4, 2)[0] == "processes"
-    assert choose_strategy(policy, Seen([5e-3], [5e-3], pickling=9e-3, free=0.05), 4, 2)[0] == "batched"
-
-
-def test_what_cannot_be_sent_stays_and_the_reason_is_told():
-    name, reason = choose_strategy(casting(Stateful), Seen([5e-3], [5e-3], stuck="TypeError: a lock"), 4, 2)
-    assert name == "batched"
-    assert "cannot be in another process: TypeError: a lock" in reason
-
-
-def test_a_small_advantage_is_not_worth_a_move():
-    policy = casting(Stateful)
-    seen = partial(Seen, [5e-3], [5e-3], pickling=2e-4, free=0.9)
-    assert choose_strategy(policy, seen(), 4, 2, present="processes")[0] == "processes"
-    assert choose_strategy(policy, seen(), 4, 2, present="threads")[0] == "threads"
-
-
-def test_waiting_for_each_other_in_threads_is_not_taken_for_waiting_of_their_own():
-    policy, seen = casting(Stateful), Seen([5e-3], [5e-3])
-    choose_strategy(policy, seen, 4, 2)
-    seen.seconds, seen.busy = [20e-3], [5e-3]  # in threads, where three others had the interpreter meanwhile
-    assert choose_strategy(policy, seen, 4, 2, present="threads")[0] == "processes"
-
-
-def test_adaptive_moves_at_the_start_of_an_episode_and_says_why():
-    runner = make_runner([casting(Sleeping, seconds=0.005)], WORLD, ["adaptive"], 2)
-    try:
-        assert isinstance(runner, Adaptive)
-        first = actions(runner, 1, 4)
-        assert actions(runner, 1, 4) == first
-        assert "threads" in runner.reason
-        assert "waiting" in runner.reason
-    finally:
-        runner.close()
-
-
 # ---- what must not depend on where it is computed ----
 
 
@@ -321,20 +262,6 @@ class Changing(MultiAgentPolicy):
         for observation in observations:
             np.add(observation, 1, out=observation)
         return [float(observation[0]) for observation in observations]
-
-
-def test_adaptive_leaves_what_cannot_be_sent_where_it_is():
-    runner = make_runner([casting(Unsendable)], WORLD, ["adaptive"], 2)
-    try:
-        for episode in range(3):
-            runner.begin(roles(episode))
-            runner.ask(questions(episode, 0))
-            assert len(runner.replies()) == 4
-            runner.end(episode)
-        assert isinstance(runner, Adaptive)
-        assert "processes" not in runner.reason.partition(":")[0]
-    finally:
-        runner.close()
 
 
 def test_what_cannot_be_sent_fails_by_name_and_the_next_episode_is_well():

@@ -152,8 +152,9 @@ class AgentRules:
             rewards.keys() == expected
             and terminated.keys() == expected
             and truncated.keys() == expected
-            and set(map(type, rewards.values())) == _FLOAT
-            and set(map(type, (*terminated.values(), *truncated.values()))) == _BOOL
+            and _FLOAT.issuperset(map(type, rewards.values()))
+            and _BOOL.issuperset(map(type, terminated.values()))
+            and _BOOL.issuperset(map(type, truncated.values()))
         ):  # the common case, which costs 1 µs for four agents
             return dict(rewards), dict(terminated), dict(truncated)
         self._check("reward", rewards, _NUMBER)

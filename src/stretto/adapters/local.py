@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from stretto.core import Action, AgentId, AgentWorld, NextEpisode, Outcome, WorldSpec, WorldStatistics
@@ -71,6 +72,13 @@ class LocalWorlds:
                 outcomes[slot] = error
         self.at = None
         return outcomes
+
+    def alone(self, slot: int) -> Callable[[Mapping[AgentId, Action]], Outcome] | None:
+        """Return what steps the world of a slot until its next reset, if there is no other slot."""
+        if self.count > 1:
+            return None
+        step = self._worlds[slot].step
+        return partial(self._guards[slot].run, step) if slot in self._guards else step
 
     def statistics(self, slot: int) -> WorldStatistics:
         return self._guarded(slot, self._worlds[slot].statistics)

@@ -10,11 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from stretto import trace
-from stretto.actions import complaint
+from stretto.actions import WHOLE, complaint, known_choices
 from stretto.adapters.gymnasium import ONLY_AGENT
 from stretto.collection.columns import Columns
 from stretto.collection.experience import Rollout
@@ -25,6 +24,7 @@ from stretto.envs.messages import ResetSlot
 from stretto.envs.single_group import EnvGroup
 from stretto.envs.slot import GroupSettings
 from stretto.errors import InvalidAction, PolicyFailed
+from stretto.ownership import ONE_NAME
 from stretto.policies.questions import AgentEpisode
 from stretto.policies.runners import InPlace
 from stretto.rollout import Advance, Slots
@@ -32,17 +32,7 @@ from stretto.run_trace import traced_call
 
 __calls_user_code__ = True
 
-_FEW = 1024
 
-
-def _references_to_one_name() -> int:
-    """Return what `sys.getrefcount` says of an object that only a local variable has: that depends on the interpreter."""
-    value = np.empty(0)
-    return sys.getrefcount(value)
-
-
-_ONE_NAME = _references_to_one_name()
-_INTEGERS = {int, np.int64, np.int32}
 _WHOLE = slice(None)
 
 
@@ -70,11 +60,7 @@ class PlainStage:
         self._layout, self._actions = self._group.layout, self._group.action_layout
         self.kind = AgentKind((ONLY_AGENT,), self._layout.space, self._actions.space)
         self._columns = Columns(self._layout, self._actions, self._group.check_shape)
-        space = self._actions.space
-        self._known: dict[int, Any] = {}  # of a space of few numbers, each as the world gets it
-        if isinstance(space, spaces.Discrete):
-            numbers = range(int(space.start), int(space.start) + min(int(space.n), _FEW))
-            self._known = {number: space.dtype.type(number) for number in numbers}
+        self._known = known_choices(self._actions.space)
 
     def advance(self, begun: Mapping[int, Trial], ready: Slots) -> Advance[list[Rollout]]:
         """Play the trial that begins."""
@@ -86,7 +72,9 @@ class PlainStage:
         self._runner.begin([AgentEpisode(trial.index, ONLY_AGENT, 0, tree, trial.index)])
         columns = self._columns
         columns.clear()
-        choose, failed = self._runner.chooser(trial.index, ONLY_AGENT)
+        choosers = self._runner.choosers(trial.index)
+        assert choosers is not None, "its policy chooses for one agent at a time"
+        choose, failed = choosers[ONLY_AGENT]
         choose = traced_call(choose, "policy step")
         row, episodes = 0, [trial.episode(number) for number in range(trial.episodes)]
         for number, begin in enumerate(episodes):
@@ -130,7 +118,7 @@ class PlainStage:
             if type(observation) is plain and row < room:
                 try:
                     exact[row][_WHOLE] = observation
-                    alone = references(observation) == _ONE_NAME and observation.base is None
+                    alone = references(observation) == ONE_NAME and observation.base is None
                     seen = observation if alone else observation.copy()
                 except (TypeError, ValueError):
                     seen, columns.exact, room = columns.put(row, observation), (), 0
@@ -143,7 +131,7 @@ class PlainStage:
             if type(chosen) is PolicyStep:
                 chosen, said = chosen
                 columns.says.append(dict(said))
-            if type(chosen) in _INTEGERS and chosen in known:
+            if type(chosen) in WHOLE and chosen in known:
                 action, given = chosen, known[chosen]
             else:
                 action = admit(chosen)

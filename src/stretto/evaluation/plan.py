@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from stretto.core import SIMULTANEOUS, WAYS_TO_PLAY_TURNS, AgentId
+from stretto.episode_steps import EpisodePlan, TimeLimits
 from stretto.errors import UsageError
 from stretto.missions.mission import Mission
 from stretto.missions.tasks import Tasks, check_tasks, task_of
 from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.spec import PolicySpec
-from stretto.rollout import EpisodePlan, TimeLimits
 from stretto.seeding import GLOBAL_GENERATORS, SeedTree
 
 LOCKSTEP_ROWS = 16
@@ -102,11 +102,21 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a worker takes at a time: an episode, or several that are played in step because a policy batches them."""
+    """What a worker takes at a time: an episode, or several.
+
+    These are played in step because a policy batches them, or else one after the other (`in_turn`): where one takes little
+    time, a message for each would take more.
+    """
 
     mission: int
     entry: int
     episodes: tuple[int, ...]
+    in_turn: bool = False
+
+    @property
+    def singles(self) -> list[Task]:
+        """A task for each of its episodes."""
+        return [Task(self.mission, self.entry, (episode,)) for episode in self.episodes]
 
 
 @dataclass(frozen=True, slots=True)

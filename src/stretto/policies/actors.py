@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from stretto.core import AgentId, BlockAnswer, BlockPolicy, EpisodeKey, Observation, WorldSpec, own_copy
-from stretto.errors import PolicyFailed, UsageError
+from stretto.core import AgentId, BlockAnswer, BlockPolicy, EpisodeKey, WorldSpec, own_copy
+from stretto.errors import UsageError
 from stretto.policies.agent_reset import reset_policy
 from stretto.policies.batches import Batches, probe_rows
 from stretto.policies.block_actors import BlockActors, BlockPlayer
 from stretto.policies.loading import FunctionPolicy
 from stretto.policies.players import Player, act_alone, act_by_block, act_together, asked_by_block, policy_failed
 from stretto.policies.policy_plan import PolicyPlan, own_spaces
-from stretto.policies.questions import AGAIN, AHEAD, FOR_GOOD, AgentEpisode, Block, Decision, Question
+from stretto.policies.questions import AGAIN, AHEAD, FOR_GOOD, AgentEpisode, Block, Chooser, Decision, Question
 from stretto.policies.states import map_state
 from stretto.policies.undo import why_not_again
 from stretto.seeding.generators import PrivateGenerators
@@ -56,6 +56,7 @@ class Actors:
         self._players: dict[tuple[EpisodeKey, AgentId], Player] = {}
         self._agents_of: dict[EpisodeKey, set[AgentId]] = {}
         self._one_by_one = not any(loaded.batches or loaded.block for loaded in self._loaded)
+        self._alike = len(self._loaded) == 1 and not self._one_by_one  # all may be asked together
         self._begun: set[tuple[EpisodeKey, int]] = set()  # episodes that policies were told of
         self.version = 0
 
@@ -91,7 +92,7 @@ class Actors:
             if loaded.block is not None:
                 loaded.block.begin(who.episode, who.agent, who.row, who.tree)
                 self._players[who.episode, who.agent] = Player(
-                    who, who.agent, who.row, loaded.policy, asked_by_block, None, 0
+                    who, who.agent, who.row, loaded.policy, asked_by_block, None
                 )
                 continue
             guard, draws = None, loaded.plan.draws
@@ -112,7 +113,7 @@ class Actors:
             raise policy_failed(who, error) from error
 
     def _player(self, loaded: _Loaded, who: AgentEpisode, guard: PrivateGenerators | None) -> Player:
-        player = Player(who, who.agent, who.row, None, asked_by_block, guard, loaded.plan.measured)
+        player = Player(who, who.agent, who.row, None, asked_by_block, guard)
 
         def make() -> Any:
             if isinstance(loaded.policy, FunctionPolicy):  # two generators that nobody draws from would take 20 µs
@@ -192,6 +193,8 @@ class Actors:
     def groups(self, questions: Sequence[Question]) -> list[list[int]]:
         """Return which questions are answered together, by their indices: those for a policy with `step_batch`."""
         groups: dict[Hashable, list[int]] = {}
+        if self._alike and all(self._players[question[:2]].guard is None for question in questions):
+            return [list(range(len(questions)))]
         for i, (episode, agent, policy, *_) in enumerate(questions):
             # One that draws from global generators acts for one agent at a time: they are that agent's then.
             loaded = self._loaded[policy]
@@ -222,13 +225,18 @@ class Actors:
                 decisions.update(zip([group[k] for k in call.places.values()], answers, strict=True))
         return [decisions[i] for i in range(len(questions))]
 
-    def chooser(
-        self, episode: EpisodeKey, agent: AgentId
-    ) -> tuple[Callable[[Observation], Any], Callable[[BaseException], PolicyFailed]]:
-        """Return what chooses for one agent of an episode, with nothing around it, and what says who failed if it raises."""
-        player = self._players[episode, agent]
-        step = player.step if player.guard is None else partial(player.guard.run, player.step)
-        return step, partial(policy_failed, player.who)
+    def choosers(self, episode: EpisodeKey) -> dict[AgentId, Chooser] | None:
+        """Return what chooses for each agent of an episode, in their order; `None` where some are asked together."""
+        if not self._one_by_one:
+            return None
+        players = [self._players[episode, agent] for agent in self._agents_of[episode]]
+        return {
+            player.agent: Chooser(
+                player.step if player.guard is None else partial(player.guard.run, player.step),
+                partial(policy_failed, player.who),
+            )
+            for player in players
+        }
 
     def act_block(self, block: Block) -> BlockAnswer:
         """Return what the agents of a block do: batches with the same leading axes. Whoever does not act has zeros."""

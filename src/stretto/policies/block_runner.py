@@ -42,6 +42,9 @@ class BlockRunner:
             row = number * len(self._policies[one.policy].world.agents)
             self._actors[one.policy].begin(one.episode, one.agent, row, one.tree)
 
+    def choosers(self, episode: EpisodeKey) -> None:
+        return None
+
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         raise NotImplementedError("agents of policies that take blocks are asked by blocks")
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
+from stretto.actions import WHOLE
 from stretto.core import Action, AgentId, Observation, PolicyStep, own_copy
 from stretto.errors import PolicyFailed
+from stretto.ownership import taken_over
 from stretto.policies.batches import Batches, Call
 from stretto.policies.block_actors import BlockActors
-from stretto.policies.questions import AgentEpisode, Decision, Question
+from stretto.policies.questions import AgentEpisode, Chooser, Decision, Question
 from stretto.policies.undo import Undo
 from stretto.seeding.generators import PrivateGenerators
 
@@ -23,7 +25,7 @@ __calls_user_code__ = True
 
 @dataclass(slots=True)
 class Player:
-    """An agent in an episode; `step` is its policy's, and `measured` how many more of its steps are measured."""
+    """An agent in an episode; `step` is its policy's."""
 
     who: AgentEpisode
     agent: AgentId
@@ -31,7 +33,6 @@ class Player:
     policy: Any
     step: Callable[[Observation], Action]
     guard: PrivateGenerators | None
-    measured: int
     rng: np.random.Generator | None = None
     space: spaces.Space[Any] | None = None  # of its actions, if it may draw from it
     undo: Undo | None = None
@@ -48,31 +49,46 @@ class Player:
         self.undo.take_back()
 
 
+def act_in_turn(
+    choosers: Mapping[AgentId, Chooser], agents: Iterable[AgentId], observations: Mapping[AgentId, Observation]
+) -> dict[AgentId, Action]:
+    """Let agents choose one after the other, with nothing measured.
+
+    Each gets an observation of its own: a world may write into its own again, or hand it to several agents, and a policy
+    may keep or change what it is given.
+    """
+    actions = {}
+    for agent in agents:
+        step, failed = choosers[agent]
+        try:
+            action = step(taken_over(observations, agent))
+        except (Exception, SystemExit) as error:
+            raise failed(error) from error
+        if type(action) in WHOLE:
+            actions[agent] = action
+        else:  # its next may be the same array
+            actions[agent] = own_copy(action.action if type(action) is PolicyStep else action)
+    return actions
+
+
 def act_alone(player: Player, observation: Observation) -> Decision:
     """Let one agent choose."""
     try:
-        if player.guard is None and not player.measured:  # the common case, with nothing around it
-            began = time.perf_counter()
-            action = player.step(observation)
-            seconds = time.perf_counter() - began
-            if type(action) is PolicyStep:
-                return Decision(own_copy(action.action), seconds, says=own_copy(dict(action.says)))
-            return Decision(own_copy(action), seconds)  # its next may be the same array
-        return (
-            _measure(player, observation) if player.guard is None else player.guard.run(_measure, player, observation)
-        )
+        # The time is measured within: waiting for one's turn with the global generators is no computing.
+        guard = player.guard
+        action, seconds = _timed(player, observation) if guard is None else guard.run(_timed, player, observation)
+        if type(action) is PolicyStep:
+            return Decision(own_copy(action.action), seconds, own_copy(dict(action.says)))
+        return Decision(own_copy(action), seconds)  # its next may be the same array
     except (Exception, SystemExit) as error:
         raise policy_failed(player.who, error) from error
 
 
-def _measure(player: Player, observation: Observation) -> Decision:
-    """Let one agent choose, and measure it: within, as waiting for one's turn with the global generators is no computing."""
-    player.measured = max(0, player.measured - 1)
-    began, busy = time.perf_counter(), time.thread_time() if player.measured else 0.0
+def _timed(player: Player, observation: Observation) -> tuple[Any, float]:
+    """Return what an agent chooses, and how long that took."""
+    began = time.perf_counter()
     action = player.step(observation)
-    seconds, computed = time.perf_counter() - began, time.thread_time() - busy if player.measured else 0.0
-    action, says = action if isinstance(action, PolicyStep) else (action, None)
-    return Decision(own_copy(action), seconds, computed, None if says is None else own_copy(dict(says)))
+    return action, time.perf_counter() - began
 
 
 def act_together(

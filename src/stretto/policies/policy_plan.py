@@ -25,8 +25,7 @@ class PolicyPlan:
     what it draws while it is loaded, such as weights: it is loaded in several processes, and must be the same in each.
     `blocks`: its agents are asked by blocks, which
     one process computes as a whole. In whichever process, it computes with `native_threads`: their number can change the
-    last bits. In the first `measured` steps of an agent it is also measured for how long it computes: to ask for that takes
-    0.3 µs on some machines, 20 on others.
+    last bits.
     """
 
     spec: PolicySpec
@@ -35,7 +34,6 @@ class PolicyPlan:
     seed: int = 0
     blocks: bool = False
     native_threads: int = 1
-    measured: int = 0
     interchangeable: bool = False
     batches: bool = False
     in_order: str = ""

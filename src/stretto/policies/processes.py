@@ -209,6 +209,9 @@ class Processes:
         answer: BlockAnswer = self._together(lambda: None)[0].value
         return answer
 
+    def choosers(self, episode: EpisodeKey) -> None:
+        return None
+
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions
         self._share_out(questions)

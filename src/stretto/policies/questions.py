@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from stretto.core import Action, AgentId, BlockAnswer, EpisodeKey, Observation
+from stretto.errors import PolicyFailed
 from stretto.seeding.streams import SeedTree
 from stretto.spaces import Array
 
@@ -63,15 +64,18 @@ class Block(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What it does, how long choosing that took, for how much of that time it computed, and what it says about it.
-
-    The third is 0 where it is not measured.
-    """
+    """What it does, how long choosing that took, and what it says about it."""
 
     action: Action
     seconds: float
-    busy_seconds: float = 0.0
     says: Mapping[str, Any] | None = None
+
+
+class Chooser(NamedTuple):
+    """What chooses for one agent of an episode, with nothing around it, and what says who failed if it raises."""
+
+    step: Callable[[Observation], Any]
+    failed: Callable[[BaseException], PolicyFailed]
 
 
 class Runner(Protocol):
@@ -79,6 +83,9 @@ class Runner(Protocol):
 
     def begin(self, agents: Sequence[AgentEpisode]) -> None:
         """Make the agent policies of an episode."""
+
+    def choosers(self, episode: EpisodeKey) -> Mapping[AgentId, Chooser] | None:
+        """Return what chooses for the agents of an episode; `None` where they are asked together, or elsewhere."""
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         """Let agents choose, no longer than the limit where that can be enforced."""

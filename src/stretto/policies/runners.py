@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import SimpleQueue
 
 from stretto.budget import NativeThreads
-from stretto.core import BlockAnswer, EpisodeKey, WorldSpec
+from stretto.core import AgentId, BlockAnswer, EpisodeKey, WorldSpec
 from stretto.policies.actors import Actors
 from stretto.policies.policy_plan import PolicyPlan
-from stretto.policies.questions import Block, Decision, Question
+from stretto.policies.questions import Block, Chooser, Decision, Question
 
 
 class InPlace:
@@ -23,8 +23,11 @@ class InPlace:
         self._batched = batched
         self._questions: Sequence[Question] = ()
         self.drawn, self.batches, self.probe_rows = self._actors.drawn, self._actors.batches, self._actors.probe_rows
-        self.begin, self.publish, self.chooser = self._actors.begin, self._actors.publish, self._actors.chooser
+        self.begin, self.publish = self._actors.begin, self._actors.publish
         self.why_not_again, self.take_back = self._actors.why_not_again, self._actors.take_back
+
+    def choosers(self, episode: EpisodeKey) -> Mapping[AgentId, Chooser] | None:
+        return self._actors.choosers(episode)
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions
@@ -57,6 +60,9 @@ class Threads(InPlace):
         super().__init__(plans, world, batched=True)
         self._threads = _DaemonThreads(threads, NativeThreads(max(plan.native_threads for plan in plans)))
         self._pending: list[tuple[list[int], Future[list[Decision]]]] = []
+
+    def choosers(self, episode: EpisodeKey) -> None:
+        return None
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from stretto.core import BlockAnswer, EpisodeKey, WorldSpec
 from stretto.errors import PolicyError, RunsHere, user_stacklevel
-from stretto.policies.adaptive import MOST_THREADS, WATCHED_STEPS, Adaptive
+from stretto.policies.adaptive import IN_PLACE, Adaptive
 from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.processes import ActorsFactory, Processes
 from stretto.policies.questions import AgentEpisode, Block, Decision, Question, Runner, Weights
@@ -19,24 +19,40 @@ from stretto.workers.mail import unsendable
 
 T = TypeVar("T")
 
+MOST_THREADS = 32
+
 
 def make_runner(
-    plans: Sequence[PolicyPlan], world: WorldSpec, strategies: Sequence[str], cores: int, *, takes_part: bool = False
+    plans: Sequence[PolicyPlan],
+    world: WorldSpec,
+    strategies: Sequence[str],
+    cores: int,
+    *,
+    takes_part: bool = False,
+    timed: bool = False,
 ) -> Runner:
     """Return a runner in which policy number *i* has strategy *i*, with threads or processes for so many cores.
 
-    With `takes_part` the caller's process is one of those that `processes` uses.
+    With `takes_part` the caller's process is one of those that `processes` uses. Where agents are `timed`, adaptive does not
+    use threads: they would pay for waiting for each other.
     """
-    if "adaptive" in strategies and len(world.agents) > 1:
-        watched = [replace(plan, measured=WATCHED_STEPS) for plan in plans]
-        make = partial(_fixed, watched, world, cores=cores, takes_part=takes_part)
-        return Adaptive(plans, world, strategies, cores, make)
-    chosen = ["batched" if name == "adaptive" else name for name in strategies]
-    return _fixed(plans, world, chosen, cores=cores, takes_part=takes_part)
+    # Those with rows are asked at once anyway.
+    free = [name == "adaptive" and not plan.rows for plan, name in zip(plans, strategies, strict=True)]
+    fixed = [IN_PLACE if name == "adaptive" else name for name in strategies]
+
+    def at(place: str) -> Runner:
+        chosen = [place if moves else name for moves, name in zip(free, fixed, strict=True)]
+        return _fixed(plans, world, chosen, cores, takes_part)
+
+    if len(world.agents) == 1 or not any(free):
+        return at(IN_PLACE)
+    stuck = unsendable((plans, world))
+    others = [*([] if timed else ["threads"]), *(["processes"] if cores > 1 and stuck is None else [])]
+    return Adaptive(others, at, why_not="" if stuck is None else f"it cannot be in another process: {stuck}")
 
 
 def _fixed(
-    plans: Sequence[PolicyPlan], world: WorldSpec, strategies: Sequence[str], *, cores: int, takes_part: bool
+    plans: Sequence[PolicyPlan], world: WorldSpec, strategies: Sequence[str], cores: int, takes_part: bool
 ) -> Runner:
     if len(set(strategies)) == 1:
         return _plain(plans, world, strategies[0], cores, takes_part=takes_part)
@@ -88,6 +104,9 @@ class Mixed:
         for r, share in enumerate(shares):
             if share:
                 self._attributed(r, partial(self._runners[r].begin, share))
+
+    def choosers(self, episode: EpisodeKey) -> None:
+        return None
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions

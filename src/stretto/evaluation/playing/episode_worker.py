@@ -18,6 +18,7 @@ from stretto.adapters.agents import as_agents
 from stretto.adapters.local import LocalWorlds
 from stretto.budget import CpuBudget, NativeThreads, set_default_budget
 from stretto.core import AUTO, SPECULATIVE, AgentWorld, TurnWorld
+from stretto.episode_steps import EpisodePlan
 from stretto.errors import Place, PolicyFailed
 from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task, batch_rows
 from stretto.evaluation.playing.episodes import Played, failure_of, play_to_end
@@ -30,7 +31,7 @@ from stretto.policies.questions import Runner
 from stretto.policies.runners import InPlace
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
-from stretto.rollout import FORFEIT, EpisodePlan, rollout
+from stretto.rollout import FORFEIT, rollout
 from stretto.run_trace import TracedService, traced_runner, traced_world
 from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws, PrivateGenerators, SeedTree
 from stretto.workers.base import Port
@@ -101,8 +102,8 @@ class EpisodeService:
                 self._cores = cores
                 if self._port.pickles:  # all that this process runs draws on what it was given
                     set_default_budget(CpuBudget(cores))
-                self._at("playing", task.mission, task.entry, task.episodes)
-                return self._play(task, facts, "processes" if apart else None)
+                tasks = task.singles if task.in_turn else [task]
+                return [one for part in tasks for one in self._play(part, facts, "processes" if apart else None)]
             case Ready():
                 return None
             case _:
@@ -116,7 +117,7 @@ class EpisodeService:
         match message:
             case Look(mission, entry):
                 doing = "look"
-            case PlayTask(Task(mission, entry, episodes)):
+            case PlayTask(Task(mission=mission, entry=entry, episodes=episodes)):
                 doing = f"episode {', '.join(map(str, episodes))}"
             case _:
                 return type(message).__name__
@@ -235,9 +236,11 @@ class EpisodeService:
             worlds = self._worlds_of(mission, 1, _ALL_GENERATORS)
             runner = self._runner(task, facts, "sequential", guarded=True)
             episode = self._plan.episode(mission, entry, 0, facts.agents)
-            steps = rollout(worlds, runner, [episode], max_steps=_COMPARED_STEPS, loading=self._loading)
+            steps = rollout(
+                worlds, runner, [episode], max_steps=_COMPARED_STEPS, loading=self._loading, position=self._steps
+            )
             names = [spec.name for spec in self._plan.entries[entry].specs]
-            return play_to_end(worlds, steps, names, keep_digests=True, on_step=self._count_step)[0]
+            return play_to_end(worlds, steps, names, keep_digests=True)[0]
         except (Exception, SystemExit) as error:  # noqa: BLE001  it will be raised again where it counts
             return Played(failure=failure_of(error))
         finally:
@@ -247,6 +250,7 @@ class EpisodeService:
 
     def _play(self, task: Task, facts: Facts, strategy: str | None) -> list[Played]:
         """Play a task; `strategy` is one for all policies, in place of those that the user chose."""
+        self._at("playing", task.mission, task.entry, task.episodes)
         try:
             return self._play_together(task, facts, strategy)
         except (Exception, SystemExit) as error:
@@ -295,6 +299,8 @@ class EpisodeService:
             default_action=mission.default_action if mission.has_default_action else FORFEIT,
             max_steps=plan.steps_of(task.mission),
             loading=self._loading,
+            each_step=self._settings.keep_digests,
+            position=self._steps,
             ahead=ahead,
         )
         found = play_to_end(
@@ -303,7 +309,6 @@ class EpisodeService:
             [spec.name for spec in plan.entries[task.entry].specs],
             limit_seconds=limits.end_seconds,
             keep_digests=self._settings.keep_digests,
-            on_step=self._count_step,
             save_replay=partial(self._save_replay, worlds, task),
         )
         played = [found[number] for number in task.episodes]
@@ -335,9 +340,6 @@ class EpisodeService:
         key = self._plan.missions[task.mission].name, self._plan.entries[task.entry].label, episode
         written = worlds.save_replay(slot, str(folder / episode_file_name(key)))
         return None if written is None else os.path.relpath(written, folder.parent)
-
-    def _count_step(self) -> None:
-        self._steps[0] += 1
 
     def _how_chosen(self, task: Task, runner: Runner) -> str:
         """Say where agents chose their actions."""
@@ -374,9 +376,10 @@ class EpisodeService:
             strategies = settings.strategies(entry) if strategy is None else [strategy] * len(entry.specs)
             apart = strategy == "processes"
             # A policy that crashes or exceeds its time must not take the user's program along, nor the other agents.
-            takes_part = self._port.pickles and settings.limits.action_seconds is None and not apart
+            timed = settings.limits.action_seconds is not None
+            takes_part = self._port.pickles and not timed and not apart
             cores = min(len(facts.agents), _MOST_APART) if apart else self._cores
-            runner = make_runner(plans, spec_of_world, strategies, cores, takes_part=takes_part)
+            runner = make_runner(plans, spec_of_world, strategies, cores, takes_part=takes_part, timed=timed)
             self._runners[key] = traced_runner(runner)
         return self._runners[key]
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from stretto.core import AgentId, AgentWorlds, Outcome, WorldStatistics
+from stretto.episode_steps import Fault, SlotStep
 from stretto.errors import PolicyFailed, PolicyLost, StrettoError, WorkerDied, WorldFailed, WorldHung, users_traceback
 from stretto.evaluation.playing.tracebacks import last_place, without_addresses
 from stretto.evaluation.records import EpisodeFailure
 from stretto.policies.ahead import NOT_COUNTED, Counted
-from stretto.rollout import Fault, SlotStep
 
 __calls_user_code__ = True
 
@@ -53,7 +53,7 @@ class _Tally:
         self.played, self._keeps_digests, self._names = Played(), keep_digests, names
         self._begun = False
         self._seen: dict[AgentId, int] = {}
-        self._infos: dict[AgentId, dict[str, Any]] = {}  # the last one of each agent
+        self._infos: dict[AgentId, Mapping[str, Any]] = {}  # the last one of each agent
 
     def add(self, step: SlotStep, limit_seconds: float | None) -> None:
         played, outcome = self.played, step.outcome
@@ -62,21 +62,20 @@ class _Tally:
         played.world_seconds += step.world_seconds
         for agent in step.overdue:
             played.overdue[agent] = played.overdue.get(agent, 0) + 1
+        if step.over:
+            played.drawn, played.asking = played.drawn | step.drawn, step.asking
         if step.fault is not None:
             # Steps count from 1. A world's has been counted by now; that of a policy begins when it has chosen.
             number = step.steps + (step.fault.whose == "policy") if self._begun else None
             played.failure = _failure(step.fault, number, limit_seconds, self._names)
         elif outcome is not None:
-            self._begun = True
-            if not step.actions:
-                played.rewards = dict.fromkeys(outcome.acting, 0.0)
-            for agent, reward in outcome.rewards.items():
+            if not self._begun:
+                played.rewards, self._begun = dict.fromkeys(outcome.acting, 0.0), True
+            for agent, reward in step.rewards.items():
                 played.rewards[agent] = played.rewards.get(agent, 0.0) + reward
-            self._infos.update(outcome.infos)
+            self._infos.update(step.infos)
             if self._keeps_digests:
                 self._add_digests(step, outcome)
-        played.drawn |= step.drawn
-        played.asking = step.asking
 
     def describe(self, offered: WorldStatistics) -> None:
         """Keep the statistics that a world offers, or, if it offers none, the numbers in the last infos of its agents."""
@@ -100,19 +99,20 @@ def play_to_end(
     *,
     limit_seconds: float | None = None,
     keep_digests: bool = False,
-    on_step: Callable[[], None] = lambda: None,
     save_replay: Callable[[int, int], str | None] = lambda slot, episode: None,
 ) -> dict[int, Played]:
     """Play a rollout to its end; return what each episode gave, by its number. `names` are those of the policies.
 
-    With `keep_digests` there are digests of every step. `on_step` is called after each step of all. `limit_seconds` is how
-    long a policy may take before its process is ended. `save_replay(slot, episode)` is called where an episode is over, and
-    returns the file that its world has written, if any.
+    With `keep_digests` there are digests of every step. `limit_seconds` is how long a policy may take before its process is
+    ended. `save_replay(slot, episode)` is called where an episode is over, and returns the file that its world has written,
+    if any.
     """
     tallies: dict[int, _Tally] = {}
     for together in steps:
         for step in together:
-            tally = tallies.setdefault(step.plan.episode, _Tally(keep_digests, names))
+            tally = tallies.get(step.plan.episode)
+            if tally is None:
+                tally = tallies[step.plan.episode] = _Tally(keep_digests, names)
             tally.add(step, limit_seconds)
             if step.over and step.fault is None:
                 try:
@@ -120,7 +120,6 @@ def play_to_end(
                     tally.played.replay = save_replay(step.slot, step.plan.episode)
                 except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a world raises is its result
                     tally.played.failure = _failure(Fault(error, "world"), step.steps, None, names)
-        on_step()
     return {episode: tally.played for episode, tally in tallies.items()}
 
 

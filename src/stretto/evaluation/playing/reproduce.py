@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from stretto.core import SEQUENTIAL, SIMULTANEOUS, SPECULATIVE
+from stretto.episode_steps import TimeLimits
 from stretto.errors import UsageError
 from stretto.evaluation.plan import HANG_SECONDS, Entry, Plan
 from stretto.missions.mission import Mission
 from stretto.policies.spec import PolicySpec, parse_policy
-from stretto.rollout import TimeLimits
 
 
 def reproduce(plan: Plan, limits: TimeLimits, mission: Mission, entry: Entry, episode: int, *, apart: bool) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -26,6 +28,11 @@ from stretto.workers.supervisor import Supervisor
 
 ATTEMPTS = 3
 """How often an episode is begun whose worker dies or hangs, before it counts as failed."""
+
+TOGETHER_SECONDS = 0.05
+"""For about how long a worker plays what it is given at a time, if that is several short episodes."""
+
+_LEAST_SECONDS = 1e-4
 
 NOT_FINITE = "RewardNotFinite"
 """The kind of failure of an episode whose rewards add up to no number that could be compared."""
@@ -55,7 +62,8 @@ class Scheduler:
         self._began: dict[Task, float] = {}
         self._apart: set[Task] = set()
         self._broken: dict[tuple[int, int], BaseException] = {}
-        self._cores = 1
+        self._seconds: dict[tuple[int, int], float] = {}  # of an episode in the last task of a mission and an entry
+        self._cores = self._workers = 1
         self._cluster: Cluster | None = None
 
     def __enter__(self) -> Self:
@@ -153,7 +161,25 @@ class Scheduler:
                     self._keep(task, episode, Played(failure=self._why_broken(task)))
             else:
                 playable.append(task)
-        self._queue.do(playable, self._message, self._take, workers)
+        self._workers = workers or len(self._supervisor.seats)
+        self._queue.do(playable, self._message, self._take, workers, self._next)
+
+    def _next(self, waiting: deque[Task]) -> Task:
+        """Take the next task; several short episodes become one, but so few that no worker has to wait long at the end."""
+        first = waiting.popleft()
+        most = min(
+            int(TOGETHER_SECONDS / self._seconds.get((first.mission, first.entry), TOGETHER_SECONDS)),
+            math.ceil(len(waiting) / (2 * self._workers)),
+        )
+        episodes = list(first.episodes)
+        if len(episodes) == 1 and first not in self._attempts:
+            while len(episodes) < most and waiting and self._goes_with(first, waiting[0]):
+                episodes += waiting.popleft().episodes
+        return first if len(episodes) == len(first.episodes) else replace(first, episodes=tuple(episodes), in_turn=True)
+
+    def _goes_with(self, first: Task, task: Task) -> bool:
+        same = (task.mission, task.entry) == (first.mission, first.entry)
+        return same and len(task.episodes) == 1 and task not in self._attempts
 
     def running(self) -> list[RunningTask]:
         """Return what is played now; may be called from any thread."""
@@ -163,7 +189,8 @@ class Scheduler:
             if isinstance(task, Task) and worker is not None and task in self._began:
                 names = self._plan.missions[task.mission].name, self._plan.entries[task.entry].label
                 with suppress(ValueError):  # the worker was ended just now, and its memory is gone
-                    steps = max(0, worker.progress[1] - 1)  # beginning an episode is counted, too
+                    # Beginning an episode is counted, too; of episodes in turn, nobody knows in which one it is.
+                    steps = 0 if task.in_turn else max(0, worker.progress[1] - 1)
                     found.append(RunningTask(*names, task.episodes, steps, now - self._began[task]))
         return found
 
@@ -184,7 +211,7 @@ class Scheduler:
 
     def _limit(self, task: Task) -> float | None:
         """Return for how long a worker may be silent while it plays a task, as the user has it."""
-        agents = len(self._facts[task.mission, task.entry].agents) * len(task.episodes)
+        agents = len(self._facts[task.mission, task.entry].agents) * (1 if task.in_turn else len(task.episodes))
         return self._settings.limits.silence_seconds(agents)
 
     def _wait_seconds(self, task: Task) -> float | None:
@@ -200,7 +227,7 @@ class Scheduler:
             worker = answer.seat.worker
             return self._take_played(task, answer.value, None if worker is None else worker.node)
         if len(task.episodes) > 1:  # one of them is at fault: each for itself, in batches of the same shape
-            return [Task(task.mission, task.entry, (episode,)) for episode in task.episodes]
+            return task.singles
         error = answer.error
         if not answer.lost:
             self._keep(task, task.episodes[0], Played(failure=failure_of(error)))
@@ -213,6 +240,8 @@ class Scheduler:
         return self._lost(task, Played(failure=failure))
 
     def _take_played(self, task: Task, results: Sequence[Played], node: str | None) -> list[Task]:
+        seconds = (time.monotonic() - self._began[task]) / len(results)
+        self._seconds[task.mission, task.entry] = max(seconds, _LEAST_SECONDS)
         for played in results:
             played.node = node
         if len(task.episodes) == 1 and _is_lost(results[0]):

@@ -39,11 +39,12 @@ class TaskQueue:
         message: Callable[[T], tuple[object, str, float | None]],
         take: Callable[[T, Request], Iterable[T]],
         workers: int | None = None,
+        pop: Callable[[deque[T]], T] = deque.popleft,
     ) -> None:
         """Give each thing to a worker that is free; `take` returns what is to be done again.
 
         `message` returns what is sent for a thing, what that does, and its limit of seconds. `workers` is how many of
-        them take part, by default all.
+        them take part, by default all. `pop` takes the next thing from those that wait; it may make one of several.
 
         What is to be done again is done last: whatever ended a process, such as too little memory, may have passed then.
         """
@@ -55,9 +56,10 @@ class TaskQueue:
             seats = self._supervisor.seats[:workers]
             idle = [seat for seat in seats if seat.index not in given and seat.index not in starting]
             # Who is ready goes first: who starts may have to wait for a place for as long as the others work.
-            for seat in [seat for seat in idle if seat.index not in self._new][: len(waiting)]:
-                thing = waiting.popleft()
-                given[seat.index] = self._ask(seat, *message(thing)), thing
+            for seat in [seat for seat in idle if seat.index not in self._new]:
+                if waiting:
+                    thing = pop(waiting)
+                    given[seat.index] = self._ask(seat, *message(thing)), thing
             new = [seat for seat in idle if seat.index in self._new]
             for seat in new[: max(0, len(waiting) - len(starting))]:
                 starting[seat.index] = self._ask(seat, self._first, "getting ready", self._first_seconds)
