@@ -142,10 +142,11 @@ def race(  # noqa: PLR0913  what is raced, and how often
     rows: int = 0,
 ) -> dict[str, list[float]]:
     made = {name: Steps(policy, world, name, cores, rows) for name in strategies}
-    for one in made.values():  # let `adaptive` see a few steps, and choose
-        for _ in range(3):
-            one.step()
-        one.begin()
+    for one in made.values():  # let `adaptive` try each place for an episode, and choose
+        for _ in range(4):
+            for _ in range(3):
+                one.step()
+            one.begin()
     seconds = interleaved({name: one.step for name, one in made.items()}, rounds, steps)
     print(f"{title}: {len(world.agents)} agents, {cores} cores")
     for name, times in seconds.items():

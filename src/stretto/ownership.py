@@ -40,7 +40,7 @@ def taken_over(observations: Mapping[AgentId, Observation], agent: AgentId) -> O
     """Return an agent's observation for a policy, which may keep it and change it.
 
     It is a copy, unless nobody has it but `observations`: many worlds make a new one in each step. A copy of Foundry's takes
-    1.7 µs, and to see that none is needed 0.4.
+    1.3 to 1.7 µs, and to see that none is needed 0.5.
     """
     value = observations[agent]
     kind = type(value)

@@ -216,7 +216,8 @@ class AgentStage:
     def _play_on(self, episode: _Episode, steps: int) -> None:
         """Play so many steps of an episode whose agents choose one after the other.
 
-        The hot loop: a step takes 1.7 µs beyond the world, its adapter and the policies, and 0.6 µs for each agent more.
+        The hot loop: a step of CartPole takes 1.7 µs beyond the world, its adapter and the policy; one of Foundry with four
+        agents 8.
         """
         step, position, clock = episode.step, self.position, time.perf_counter
         choosers, move, outcome = episode.choosers, episode.move, episode.outcome
