@@ -222,7 +222,7 @@ def test_a_mix_says_how_each_policy_did_and_who_never_played(capsys):
     ]
     assert float(rows[1][3]) > float(rows[2][3])
     assert done.err == ""
-    assert run("eval -m gym:CartPole-v1 -m foundry_1 -p random -p noop --mix -e 2 -s 5 -j 0 --quiet") == 0
+    assert run("eval -m gym:CartPole-v1 -m foundry_1 -p random -p noop --mix -e 1 -s 5 -j 0 --quiet") == 0
     assert capsys.readouterr().err.count("no agent followed noop on gym:CartPole-v1 (1 agent); give") == 1
 
 
