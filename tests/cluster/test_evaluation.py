@@ -40,12 +40,12 @@ def expected():
 def test_the_records_are_those_of_one_machine_and_say_where_they_were_made(two_nodes, expected, tmp_path):
     report = play(two_nodes, out=tmp_path / "run", trace=True)
     assert records(report) == expected
-    names = {two_nodes.name_of(node) for node in two_nodes.rooms()}
-    assert set(report.plan["timing"]["nodes"]) == names
+    names = set(report.plan["timing"]["nodes"])  # a node that starts late may find nothing left to play
+    assert names <= {two_nodes.name_of(node) for node in two_nodes.rooms()}
     assert sum(report.plan["timing"]["nodes"].values()) == EPISODES
     events = json.loads((tmp_path / "run" / "trace.json").read_text())["traceEvents"]
     processes = {one["args"]["name"] for one in events if one["name"] == "process_name"}
-    assert names == {name.rpartition(" on node ")[2] for name in processes if " on node " in name}
+    assert names <= {name.rpartition(" on node ")[2] for name in processes if " on node " in name}
 
 
 @pytest.mark.parametrize("again", range(int(os.environ.get("STRETTO_LOST_NODES", "1"))))

@@ -7,6 +7,7 @@ import signal
 import warnings
 
 import numpy as np
+import psutil
 import pytest
 
 import stretto
@@ -84,11 +85,12 @@ def test_a_lost_node_changes_nothing_that_the_caller_sees(nodes, two_nodes):
         expected = run(envs)
 
     with stretto.make_vec(Drift, 4, backend="ray", workers=2) as envs:
-        name = seats(envs)[0].worker.node
+        name, process = seats(envs)[0].worker.node, psutil.Process(envs.worker_pids[0])
 
         def lose_a_node(number):
             if number == 6:
                 nodes.remove_named(name)
+                process.wait(60)  # it ends when it notices; until then it may go on stepping
 
         np.testing.assert_array_equal(run(envs, lose_a_node), expected)
         assert envs.statistics().restarts >= 1
