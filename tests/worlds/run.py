@@ -28,10 +28,14 @@ def find_python(program: Path) -> str | None:
     if not wanted.exists():
         return sys.executable
     version = wanted.read_text().strip()
+    # Whoever chose the Python that runs this may have fixed that choice for all programs that it starts.
+    environ = {name: value for name, value in os.environ.items() if name != "PYENV_VERSION"}
     for name in (sys.executable, f"python{version}", "python3", "python"):
         # Where one name stands for several interpreters, the folder's .python-version decides between them.
         try:
-            found = subprocess.run([name, "-c", VERSION], cwd=program, capture_output=True, text=True, check=False)
+            found = subprocess.run(
+                [name, "-c", VERSION], cwd=program, env=environ, capture_output=True, text=True, check=False
+            )
         except FileNotFoundError:
             continue
         if found.returncode == 0 and found.stdout.split()[0] == version:
