@@ -283,7 +283,7 @@ def cluster(
     runtime_env: Mapping[str, Any] | None = None,
     cpus: int | None = None,
 ) -> Cluster:
-    """Connect to a Ray cluster, for `backend="ray"`, and for evaluations, collections and training.
+    """Connect to a Ray cluster, for `backend="ray"`, and for evaluations and collections.
 
     Use as a context manager, or `close()` it. It holds actors on the nodes, and with them their cores, until then.
 
