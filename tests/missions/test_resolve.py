@@ -115,6 +115,14 @@ def test_missions_of_cyborg_are_listed_only_where_it_is_installed():
             find_missions("cage2_b_line")
 
 
+def test_examples_of_sorrel_are_listed_only_where_it_is_installed():
+    there = find_module("sorrel") is not None
+    assert ("sorrel_treasurehunt" in known_missions()) is there
+    if not there:
+        with pytest.raises(UsageError, match="'sorrel_tag' needs sorrel, which is not installed; put its folder on"):
+            find_missions("sorrel_tag")
+
+
 def test_worlds_of_envpool_need_the_package():
     if find_module("envpool") is None:
         with pytest.raises(UsageError, match="needs the package envpool, which is not installed"):

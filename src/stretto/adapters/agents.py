@@ -11,6 +11,7 @@ from stretto.adapters.base import NativeWorld
 from stretto.adapters.gymnasium import OneAgent
 from stretto.adapters.old_gym import modern
 from stretto.adapters.pettingzoo import ParallelAgents
+from stretto.adapters.sorrel.world import in_turns
 from stretto.adapters.turns import TurnAgents
 from stretto.adapters.wrapped import WrappedAgents
 from stretto.core import AUTO, SEQUENTIAL, SIMULTANEOUS, AgentWorld, TurnWorld, turns_of
@@ -24,6 +25,7 @@ def as_agents(env: Any, turns: str = SIMULTANEOUS) -> AgentWorld:
     """
     if isinstance(env, WrappedAgents):
         return env
+    env = in_turns(env)
     if isinstance(env, TurnWorld):
         return TurnAgents(env, sequential=turns_of(turns) == SEQUENTIAL)
     if hasattr(env, "agent_iter"):

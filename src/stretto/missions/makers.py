@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, VectorizeMode, load_env_creator
 
+from stretto.adapters.sorrel.world import fresh, in_turns
 from stretto.errors import UsageError
 from stretto.importing import check_parameters, imported, parameters_of
 from stretto.missions.registered_ids import PickledSpecs, call_with_ids, registered_here
@@ -75,9 +76,8 @@ class FactoryMaker:
         make = self.find()
         if isinstance(self.factory, Reference):  # what it takes could not be known before
             check_parameters(make, self.kwargs, f"{self.factory.name} of {self.factory.where}")
-        return (
-            call_with_ids(partial(make, **self.kwargs), self.callers_ids) if self.callers_ids else make(**self.kwargs)
-        )
+        call = partial(make, **fresh(make, self.kwargs))
+        return in_turns(call_with_ids(call, self.callers_ids) if self.callers_ids else call())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FactoryMaker, (self.factory, self.kwargs, self.callers_ids or registered_here())

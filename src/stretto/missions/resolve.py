@@ -16,6 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 from stretto.adapters.agents import as_agents
 from stretto.adapters.gymnasium import spec_of
 from stretto.adapters.old_gym import modern
+from stretto.adapters.sorrel.world import copied
 from stretto.adapters.wrapped import limit_steps
 from stretto.core import SIMULTANEOUS
 from stretto.errors import UsageError
@@ -119,10 +120,9 @@ def _find(source: Any, asked: Source) -> list[Mission]:
         if asked.kwargs or asked.variants:
             raise UsageError(f"a Mission is made as it is, got changes for {source.name!r}; leave them out")
         return [source]
-    if not callable(source):
+    if not callable(source := copied(source)):
         raise UsageError(f"a world is {FORMS}; got {source!r}")
-    name, kwargs = canonical_name(source), _with_variants(asked)
-    check_parameters(source, kwargs, name)
+    check_parameters(source, kwargs := _with_variants(asked), name := canonical_name(source))
     return [Mission(_changed(name, asked), FactoryMaker(source, kwargs), details=kwargs)]
 
 
