@@ -98,6 +98,11 @@ PRESETS = {
                     "normalize_rewards": True,
                 },
             },
+            "sac": {
+                "steps": 20_000,
+                "num_envs": 4,
+                "sac": {"rows": 8, "updates": 32, "learning_starts": 100, "learning_rate": 1e-3, "buffer": 20_000},
+            },
         },
     ),
     "Hopper": Preset(

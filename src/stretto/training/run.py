@@ -52,8 +52,8 @@ def _checked_devices(config: Config) -> list[str]:
     """Return where the networks of blocks compute; what cannot be is refused before a world is made to wait for it."""
     devices = [one.strip() for one in config.device.split(",")]
     for device in devices:
-        if device.partition(":")[0] != "cpu" and config.learner == "dqn":
-            raise UsageError(f"device must be cpu with dqn, got {config.device}; leave it out, or use ppo")
+        if device.partition(":")[0] != "cpu" and config.learner in ("dqn", "sac"):
+            raise UsageError(f"device must be cpu with {config.learner}, got {config.device}; leave it out, or use ppo")
         try:
             torch.zeros(1, device=device)
         except (RuntimeError, AssertionError, NotImplementedError) as error:

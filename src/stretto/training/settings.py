@@ -11,6 +11,7 @@ from stretto.policies.networks.limits import Positive, Whole
 from stretto.training.learners.dqn_settings import DqnSettings
 from stretto.training.learners.own_settings import OwnSettings, is_own
 from stretto.training.learners.ppo_settings import PpoSettings
+from stretto.training.learners.sac_settings import SacSettings
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class Config:
     num_envs: Whole = 8
     ppo: PpoSettings = field(default_factory=PpoSettings)
     dqn: DqnSettings = field(default_factory=DqnSettings)
+    sac: SacSettings = field(default_factory=SacSettings)
     own: OwnSettings = field(default_factory=OwnSettings)
     parallel: ParallelSettings = field(default_factory=ParallelSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)

@@ -69,9 +69,23 @@ def back(
                 gradient = torch.bmm(gradient, weights[layer].transpose(1, 2))
             if layer:
                 gradient = pulled(gradient, went[layer], activation)
-    if not to_agents:
-        return None
-    return gradient if gradient.shape[0] == to_agents else gradient.view(to_agents, -1, *gradient.shape[1:]).sum(1)
+    return _of_agents(gradient, to_agents) if to_agents else None
+
+
+def back_to_rows(
+    gradient: Tensor, went: Sequence[Tensor], activation: str, weights: Sequence[Tensor], *, to_agents: int
+) -> Tensor:
+    """Return the gradient of the rows of so many agents alone: weights and biases are taken as they are."""
+    for layer in range(len(weights) - 1, -1, -1):
+        gradient = torch.bmm(gradient, weights[layer].transpose(1, 2))
+        if layer:
+            gradient = pulled(gradient, went[layer], activation)
+    return _of_agents(gradient, to_agents)
+
+
+def _of_agents(gradient: Tensor, agents: int) -> Tensor:
+    """Return the sum over the networks of each agent."""
+    return gradient if gradient.shape[0] == agents else gradient.view(agents, -1, *gradient.shape[1:]).sum(1)
 
 
 _TANH_BACKWARD: Any = torch.ops.aten.tanh_backward.grad_input

@@ -56,10 +56,11 @@ class Network:
 
     An agent's towers share its convolutions, its memory and perhaps some layers. All layers are computed in one batched
     product each; what an agent gets does not depend on who else is there. Networks with `quantiles` can be asked for
-    quantiles of their outputs, by the share of the distribution below each.
+    quantiles of their outputs, by the share of the distribution below each. Towers may take so many numbers, such as those
+    of an action, `beside` what is seen: see `joined`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  a network is made in three places, and each says all of this
         self,
         trees: Sequence[SeedTree],
         space: spaces.Space[Any],
@@ -69,6 +70,7 @@ class Network:
         scales: int = 0,
         *,
         quantiles: bool = False,
+        beside: int = 0,
     ) -> None:
         self.inputs, self.outputs = Inputs(space, settings.body, balanced=settings.balance_parts), tuple(outputs)
         self.settings, self._activation = settings, settings.activation
@@ -88,8 +90,9 @@ class Network:
             self._trunk = Trunk(size, width, common, settings.activation, settings.initial)
             size, width = self._trunk.size, self._trunk.width
             shared |= self._trunk.shapes
-        self._sizes = [size, *own]
-        widths = [width, *map(padded, own), padded(max(outputs))]
+        self.seen_size, self._beside = size, beside
+        self._sizes = [beside + size, *own]
+        widths = [padded(beside) + width, *map(padded, own), padded(max(outputs))]
         self._layers = range(len(widths) - 1)
         shapes: dict[str, tuple[int, ...]] = {}
         for layer in self._layers:
@@ -154,13 +157,17 @@ class Network:
                 size = self._sizes[layer], count if last else self._sizes[layer + 1]
                 mine = tree.child("tower", tower, "layer", layer)
                 weight = self.parameters.by_tower(f"weight {layer}")[agent, tower]
+                # Beside what is seen is padded on its own: what is seen follows there.
+                split = self._beside if layer == 0 else size[0]
+                parts = weight[:split, : size[1]], weight[padded(split) :][: size[0] - split, : size[1]]
                 if self.settings.initial == "uniform":
                     both = torch.from_numpy(uniform(mine, *size))
-                    weight[: size[0], : size[1]] = both[:-1]
+                    parts[0][...], parts[1][...] = both[:split], both[split:-1]
                     self.parameters.by_tower(f"bias {layer}")[agent, tower][0, : size[1]] = both[-1]
                 else:
                     drawn = torch.from_numpy(orthogonal(mine, *size))
-                    weight[: size[0], : size[1]] = drawn * (gain if last else math.sqrt(2.0))
+                    drawn = drawn * (gain if last else math.sqrt(2.0))
+                    parts[0][...], parts[1][...] = drawn[:split], drawn[split:]
             if self._mixed is not None:
                 drawn = torch.from_numpy(
                     orthogonal(tree.child("tower", tower, "cosines"), COSINES, self._sizes[self._mixed])
@@ -180,6 +187,11 @@ class Network:
             states = self.memory.step(self.parameters.weights, seen, states)
             seen = states[..., : self.memory.width]
         return self._common(seen), states
+
+    def joined(self, numbers: Tensor, seen: Tensor) -> Tensor:
+        """Return what towers take, given (agents, rows, how many) numbers beside what `see` or `recall` has returned."""
+        missing = padded(self._beside) - numbers.shape[-1]
+        return torch.cat([torch.nn.functional.pad(numbers, (0, missing)), seen], -1)
 
     def recall(
         self, rows: Tensor, states: Tensor | None, resets: Tensor | None, acted: Tensor | None = None

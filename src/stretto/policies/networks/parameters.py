@@ -53,6 +53,11 @@ class Parameters:
         towers = rest.view(self.agents, self.towers, -1) if self._split else flat.view(self.agents * self.towers, -1)
         return _views(shared, self.shared) | _views(towers, self.shapes)
 
+    @property
+    def flat_shared(self) -> Tensor:
+        """A view of what all towers share."""
+        return self.flat[:, : self._split]
+
     def part(self, agents: slice) -> Parameters:
         """Return those of some agents, copied."""
         return self._copy(self.flat[agents], self.flat.device)

@@ -7,7 +7,7 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from stretto.policies.networks.layers import back, through
+from stretto.policies.networks.layers import back, back_to_rows, through
 from stretto.policies.networks.parameters import Parameters
 
 Layers = tuple[list[Tensor], list[Tensor]]
@@ -45,6 +45,13 @@ class Pass:
                 parameters.by_tower("scales", parameters.gradients)[:, 0] = by_scales
         if found is not None:
             parameters.differentiate([self._seen], [found], parameters.shared)
+
+    @torch.no_grad()
+    def pull(self, gradient: Tensor) -> Tensor:
+        """Return the gradient of what was seen, given that of the outputs; that of parameters stays as it is."""
+        return back_to_rows(
+            gradient.flatten(0, 1), self._went, self._activation, self._weights, to_agents=self._seen.shape[0]
+        )
 
 
 def _room(place: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from stretto.checkpoint import Content
 from stretto.core import AgentId, BlockPolicy, WorldSpec, kinds_of
 from stretto.errors import UsageError
 from stretto.policies.networks.policies import ActorPolicy
+from stretto.policies.networks.soft_actors import SoftPolicy
 from stretto.policies.networks.values import ValuePolicy
 from stretto.safetensors import read_metadata, read_safetensors, safetensors
 from stretto.seeding.streams import SeedTree
@@ -36,7 +37,7 @@ class Learned(Protocol):
         """Become what `state` has returned."""
 
 
-KINDS: dict[str, Any] = {kind.__name__: kind for kind in (ActorPolicy, ValuePolicy)}
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in (ActorPolicy, SoftPolicy, ValuePolicy)}
 """The classes of policies that can be saved. Each makes one by `described(world, trees, description)`."""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,53 +14,39 @@ from stretto.training.learners.base import LearnerBlock, Metrics, Remembers
 from stretto.training.learners.dqn_chunks import Chunks
 from stretto.training.learners.dqn_settings import DqnSettings
 from stretto.training.learners.dqn_transitions import Transitions
-from stretto.training.learners.judged import Judged
-from stretto.training.learners.stacked import StackedLearner
+from stretto.training.learners.judged import Streams
+from stretto.training.learners.replaying import ReplayLearner
 from stretto.training.learners.targets import TargetNetwork
 from stretto.training.losses import value_loss
 from stretto.training.optimizer import Adam
 
 
-class Dqn(StackedLearner):
+class Dqn(ReplayLearner):
     """Learns the values of actions for each agent, from its own transitions, or from chunks if networks remember."""
 
+    figures = "loss", "value", "error", "gradient"
+
     def __init__(self, block: LearnerBlock, settings: DqnSettings) -> None:
-        self._block, self._settings = block, settings
+        self._settings = settings
         shape = ValueSettings(settings.network, settings.dueling, settings.quantiles)
         trees = [tree.child("network") for tree in block.trees]
         self._values, target = (
             ActionValues(trees, block.observation_space, block.action_space, shape) for _ in range(2)
         )
         self._target = TargetNetwork(self._values, target, settings.target_interval, settings.target_average)
-        self._optimizer = Adam(self._values.network.parameters, most_gradient=settings.most_gradient)
-        self._learned = np.zeros(len(block.agents), np.int64)  # the decisions of each agent when it learned last
+        optimizer = Adam(self._values.network.parameters, most_gradient=settings.most_gradient)
         self.policy: ValuePolicy = ValuePolicy(block.world, self._values, settings.epsilon.at(0.0))
-        super().__init__(block, self.policy, "replay")
         source = Transitions if settings.network.memory is None else Chunks
         self._experience: Transitions | Chunks = source(block, settings, self._values, self._target)
-        self.layout = self._experience.layout
+        super().__init__(block, self.policy, settings, optimizer, self._experience)
 
-    def learn(self, seen: Any, progress: float, learning: Array | None = None) -> list[Metrics]:
-        """Learn from all that the buffer holds."""
-        self._check.begin()
+    def _explore(self, progress: float, decided: Array) -> None:
         self.policy.epsilon = self._settings.epsilon.at(progress)
-        decided, there = self._experience.follow(seen)
-        # Who has not acted since it learned last, or has seen too little, does not learn.
-        moving = (decided >= self._settings.learning_starts) & (decided > self._learned)
-        moving &= True if learning is None else learning
-        self._learned[moving] = decided[moving]
-        figures = []
-        if moving.any():
-            # Whoever does not learn draws nothing from its own stream, whoever else learns.
-            unused = np.random.default_rng(0)
-            streams = [stream if moves else unused for stream, moves in zip(self._streams, moving, strict=True)]
-            for _ in range(self._settings.updates):
-                judged = self._experience.judge(seen, streams, progress)
-                figures.append(self._update(judged, moving, self._settings.learning_rate.at(progress)))
-        return self._metrics(figures, there, moving)
 
-    def _update(self, judged: Judged, moving: Array, rate: float) -> Tensor:
+    def _update(self, seen: Any, streams: Streams, moving: Array, progress: float) -> Tensor:
         """Do one update; return figures by agent: loss, mean value, mean error, norm of the gradient."""
+        judged = self._experience.judge(seen, streams, progress)
+        rate = self._settings.learning_rate.at(progress)
         taken, weights = judged.taken, judged.weights
         losses, errors, slopes = value_loss(taken, judged.targets, judged.shares, self._settings.huber)
         self._values.network.parameters.differentiate([taken], [slopes * weights[..., None, None]])
@@ -78,18 +63,8 @@ class Dqn(StackedLearner):
         means = taken.detach().mean((2, 3))
         return torch.stack([losses, (means * shares).sum(1), (errors * shares).sum(1), norms])
 
-    def _metrics(self, figures: list[Tensor], there: Array, moving: Array) -> list[Metrics]:
-        names = "loss", "value", "error", "gradient"
-        epsilon, most = self.policy.epsilon, self._settings.buffer
-        found: list[Metrics] = [
-            {"updates": float(updates), "epsilon": epsilon, "buffer": min(1.0, count / most)}
-            for updates, count in zip(self._optimizer.steps, there.tolist(), strict=True)
-        ]
-        if figures:
-            means = torch.stack(figures).double().mean(0).T
-            for agent in np.flatnonzero(moving).tolist():
-                found[agent] |= dict(zip(names, means[agent].tolist(), strict=True))
-        return found
+    def _of_agent(self, updates: float, buffer: float) -> Metrics:
+        return {"updates": updates, "epsilon": self.policy.epsilon, "buffer": buffer}
 
     def acting(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return what of a `state` a policy acts by."""
@@ -102,12 +77,11 @@ class Dqn(StackedLearner):
 
     def state(self) -> dict[str, Any]:
         """Return all that it needs to go on as if nothing had happened."""
-        return {**super().state(), "learned": self._learned, "epsilon": self.policy.epsilon}
+        return {**super().state(), "epsilon": self.policy.epsilon}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Become what `state` has returned."""
         super().load_state(state)
-        self._learned[:] = state["learned"]
         self.policy.epsilon = float(state["epsilon"])
 
     def _parts(self) -> dict[str, Remembers]:

@@ -15,7 +15,11 @@ from stretto.training.learners.own_settings import is_own
 if TYPE_CHECKING:
     from stretto.training.learners.base import LearnerBlock
 
-LEARNERS = {"ppo": "stretto.training.learners.ppo:Ppo", "dqn": "stretto.training.learners.dqn:Dqn"}
+LEARNERS = {
+    "ppo": "stretto.training.learners.ppo:Ppo",
+    "dqn": "stretto.training.learners.dqn:Dqn",
+    "sac": "stretto.training.learners.sac:Sac",
+}
 
 
 def learner_named(name: str) -> Callable[[LearnerBlock, Any], Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from stretto.policies.networks.policies import ActorPolicy
+from stretto.policies.networks.soft_actors import SoftPolicy
 from stretto.policies.networks.values import ValuePolicy
 from stretto.spaces import Array
 from stretto.training.learners.base import LearnerBlock, Remembers
@@ -18,7 +19,7 @@ from stretto.training.learners.failures import FiniteCheck, LearnerFailure
 class StackedLearner(ABC):
     """Saves and loads what agents have learned. `purpose` is what their streams, one for each, are drawn for."""
 
-    def __init__(self, block: LearnerBlock, policy: ActorPolicy | ValuePolicy, purpose: str) -> None:
+    def __init__(self, block: LearnerBlock, policy: ActorPolicy | SoftPolicy | ValuePolicy, purpose: str) -> None:
         self._parameters = policy.network.parameters
         self._streams: list[np.random.Generator] = [tree.child(purpose).generator() for tree in block.trees]
         self._check = FiniteCheck(policy)

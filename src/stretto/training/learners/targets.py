@@ -14,40 +14,18 @@ from stretto.policies.networks.values import ActionValues
 from stretto.spaces import Array
 
 
-class TargetNetwork:
-    """Follows the weights of each agent: all of them every `interval` of its updates, or by an `average` in each."""
+class Follower:
+    """Weights that follow others, agent by agent: all of them every `interval` of its updates, or by an `average` in each."""
 
-    def __init__(self, online: ActionValues, target: ActionValues, interval: int, average: float | None) -> None:
-        self._online, self._target = online, target
+    def __init__(self, leading: Network, following: Network, interval: int, average: float | None) -> None:
         self._interval, self._average = interval, average
-        parameters = online.network.parameters, target.network.parameters
-        self._from, self._to = (one.flat for one in parameters)
+        self._from, self._to = (one.parameters.flat for one in (leading, following))
         self._counts = np.zeros(len(self._to), np.int64)  # the updates of each agent
         self.begin()
 
     def begin(self) -> None:
         """Have the same weights."""
         self._to.copy_(self._from)
-
-    @property
-    def network(self) -> Network:
-        """The network with the older weights."""
-        return self._target.network
-
-    @torch.no_grad()
-    def ahead(self, seen: Tensor, seen_online: Tensor | None, allowed: Any, shares: Tensor | None) -> Tensor:
-        """Return what the best actions are worth, averaged over branches: (agents, rows, how many quantiles).
-
-        `seen` is what this network sees. Given what the network that learns sees, that one says which actions are best
-        (double Q-learning).
-        """
-        target = self._target
-        worth = target(seen, shares)
-        if seen_online is not None:
-            means = self._online.means(seen_online)
-        else:
-            means = worth.squeeze(2) if shares is None else target.means(seen)
-        return target.of(worth, target.branches.best(means, allowed)).mean(-1)
 
     @torch.no_grad()
     def follow(self, moved: Array) -> None:
@@ -68,3 +46,31 @@ class TargetNetwork:
         """Become what `state` has returned."""
         for name, mine in self.state().items():
             mine[...] = state[name]
+
+
+class TargetNetwork(Follower):
+    """A network of action values that follows another one."""
+
+    def __init__(self, online: ActionValues, target: ActionValues, interval: int, average: float | None) -> None:
+        self._online, self._target = online, target
+        super().__init__(online.network, target.network, interval, average)
+
+    @property
+    def network(self) -> Network:
+        """The network with the older weights."""
+        return self._target.network
+
+    @torch.no_grad()
+    def ahead(self, seen: Tensor, seen_online: Tensor | None, allowed: Any, shares: Tensor | None) -> Tensor:
+        """Return what the best actions are worth, averaged over branches: (agents, rows, how many quantiles).
+
+        `seen` is what this network sees. Given what the network that learns sees, that one says which actions are best
+        (double Q-learning).
+        """
+        target = self._target
+        worth = target(seen, shares)
+        if seen_online is not None:
+            means = self._online.means(seen_online)
+        else:
+            means = worth.squeeze(2) if shares is None else target.means(seen)
+        return target.of(worth, target.branches.best(means, allowed)).mean(-1)
