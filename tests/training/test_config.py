@@ -23,7 +23,7 @@ from stretto.training.presets import PRESETS
             {"ppo": {"learning_rat": 1}},
             r"no setting is called ppo\.learning_rat, got 1 .* did you mean ppo\.learning_rate",
         ),
-        ({"learning_rate": 1}, r"no setting is called learning_rate.* did you mean ppo\.learning_rate"),
+        ({"learning_rate": 1}, r"no setting is called learning_rate.* did you mean .*ppo\.learning_rate"),
         ({"paralel": {}}, "did you mean parallel"),
         ({"parallel": 3}, "parallel must have keys and values, got 3"),
         ({"steps": 0}, "steps must be greater than or equal to 1, got 0"),

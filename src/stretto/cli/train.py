@@ -35,7 +35,7 @@ def train_command(  # noqa: PLR0913, PLR0917  one parameter an option
     context: typer.Context,
     mission: options.Mission = None,
     learner: Annotated[
-        str | None, typer.Option("--learner", metavar="NAME", help="How agents learn: ppo, dqn or file.py:CLASS.")
+        str | None, typer.Option("--learner", metavar="NAME", help="How agents learn: ppo, dqn, sac or file.py:CLASS.")
     ] = None,
     steps: Annotated[int | None, options.whole("--steps", help="How many environment steps.")] = None,
     envs: Annotated[int | None, options.whole("--envs", help="How many environments agents learn in at once.")] = None,

@@ -119,6 +119,11 @@ PRESETS = {
                     "normalize_rewards": True,
                 },
             },
+            "sac": {
+                "steps": 200_000,
+                "num_envs": 4,
+                "sac": {"rows": 4, "updates": 16, "learning_starts": 10_000, "buffer": 200_000},
+            },
         },
     ),
     # What a cog carries decides where it must go, and is among 7 numbers beside 847 of its view. Where they did not weigh the

@@ -58,7 +58,8 @@ class Squashed:
     def bounded(self, squashed: Array) -> Array:
         """Return numbers from -1 to 1 as actions of the space."""
         scaled = (squashed * self._half + self._middle).reshape(*squashed.shape[:-1], *self._space.shape)
-        return np.clip(scaled.astype(self._space.dtype), self._space.low, self._space.high)
+        actions: Array = np.clip(scaled.astype(self._space.dtype), self._space.low, self._space.high)
+        return actions
 
     def squashed(self, actions: Array) -> Tensor:
         """Return actions of the space as numbers from -1 to 1: (agents, rows, count)."""

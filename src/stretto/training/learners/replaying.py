@@ -21,7 +21,8 @@ from stretto.training.optimizer import Adam
 class Experience(Remembers, Protocol):
     """What is drawn from a buffer that has a `layout`."""
 
-    layout: AnyLayout
+    @property
+    def layout(self) -> AnyLayout: ...
 
     def follow(self, seen: Any) -> tuple[Array, Array]:
         """Take note of what is new; return how many decisions each agent has made so far, and how many are there."""

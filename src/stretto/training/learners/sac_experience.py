@@ -92,13 +92,17 @@ class SoftChunks(ChunkSource):
         with torch.no_grad():
             target = chunk.seen_by(self._target, burn)
         then = self.followed(batch)
-        follows = (one.gather(1, then.ahead[..., None].expand(-1, -1, one.shape[-1])) for one in (now.detach(), target))
+        places = then.ahead[..., None]
+        follows, follows_target = (
+            one.gather(1, places.expand(-1, -1, one.shape[-1])) for one in (now.detach(), target)
+        )
         return Decisions(
             now[:, :rows],
             self._policy.head.squashed(flat(batch.actions[:, :, burn:])),
             then.rewards,
             then.discounts,
-            *follows,
+            follows,
+            follows_target,
             then.weights,
             batch,
         )
