@@ -74,6 +74,45 @@ def test_what_was_seen_beside_other_programs_does_not_count():
     assert better_away(look(1.0, 0), look(3.0, 1), 2, cores=2)
 
 
+def test_idle_cores_are_another_case_than_a_program_that_computes_most_of_the_time():
+    assert better_away(look(1.0, 0), look(1.2, 0.8), 2, cores=2)
+
+
+# ---- patience ----
+
+
+def judged(*steps: tuple[float, float]) -> Placement:
+    """Return what has moved once for each pair: seconds of a step before it, and after."""
+    with make(CountTo) as envs:
+        found: Placement = envs.engine.placement
+    for before, after in steps:
+        found._to_judge = look(before, 0)
+        found._judge(look(after, 0))
+    return found
+
+
+def test_a_move_that_did_not_pay_makes_the_next_one_wait_longer():
+    assert judged((1.0, 1.1), (1.0, 1.0))._patience == 4 * placement.LEAST_PATIENCE
+
+
+def test_undoing_a_move_that_did_not_pay_makes_nobody_less_patient():
+    assert judged((1.0, 1.5), (1.5, 1.0))._patience == 2 * placement.LEAST_PATIENCE
+
+
+def test_moves_that_pay_both_ways_make_the_next_one_come_sooner():
+    assert judged((1.0, 1.5), (1.5, 1.0), (2.0, 1.0))._patience == placement.LEAST_PATIENCE
+
+
+def test_what_happens_while_the_caller_does_not_step_is_not_seen(restless):
+    restless.setattr(placement, "PAUSE_SECONDS", -1.0)  # every step comes after a pause
+    with make(CountTo) as envs:
+        envs.reset(seed=0)
+        pids = envs.worker_pids
+        for _ in range(10):
+            envs.step(np.zeros(4, int))
+        assert envs.worker_pids == pids
+
+
 # ---- moving ----
 
 

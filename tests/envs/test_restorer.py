@@ -15,7 +15,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 import stretto
-from stretto.envs import slot
+from stretto.envs import single_group, slot
 from stretto.envs.restoring.history import MOST_CALLS
 from stretto.testing import difference, play, sample_actions
 from tests.faults.worlds import Adjustable, OwnGenerator, RaisesWhenReplayed, Unrepeatable
@@ -146,6 +146,37 @@ def test_a_reset_without_a_seed_goes_on_where_the_world_was_also_after_a_death(w
             assert envs.statistics().truncations == 0
             assert envs.statistics().restarts == (12 if kills else 0)
     assert difference(*runs) is None
+
+
+def test_the_seed_that_a_generator_came_from_is_restored_with_it():
+    runs = []
+    for kills in (False, True):
+        with make_fake_vec(Drift, 3) as envs:
+            envs.reset(seed=5)
+            run: list[Any] = [envs.reset()]
+            if kills:
+                kill_all(envs)
+            assert envs.np_random_seed == (5, 6, 7)
+            runs.append([*run, *(envs.step(np.zeros(3, int)) for _ in range(12))])
+    assert difference(*runs) is None
+
+
+def test_restored_worlds_are_watched_for_draws_no_longer_than_others(monkeypatch):
+    watched, watch = [], single_group.watching_many
+    monkeypatch.setattr(single_group, "watching_many", lambda *args: watched.append(1) or watch(*args))
+    lengths = [partial(CountTo, length) for length in range(1, slot.PROBATION_CALLS + 2)]
+    actions = np.zeros(len(lengths), int)
+    with make_fake_vec(lengths, len(lengths)) as envs:
+        envs.reset(seed=5)
+        for number in range(4 * slot.PROBATION_CALLS):
+            if number == 2 * slot.PROBATION_CALLS:
+                envs.reset()
+                kill_all(envs)
+            envs.step(actions)
+        assert watched
+        watched.clear()
+        envs.step(actions)
+        assert not watched
 
 
 def test_a_death_during_a_reset_without_a_seed_or_of_some_slots_changes_nothing():

@@ -34,7 +34,16 @@ IDLE_EFFICIENCY, BUSY_EFFICIENCY = 0.95, 0.75
 """What workers make of the cores that they get: they wait for each other, and for longer where programs take turns."""
 
 LEAST_PATIENCE, MOST_PATIENCE = 0.5, 60.0
-"""How many seconds of stepping are between two moves. Each move doubles it; one long after the last halves it."""
+"""How many seconds of stepping are between two moves.
+
+A move after which steps are no faster doubles it. Two in a row that paid halve it: then programs come and go.
+"""
+
+FORGET = 4.0
+"""After so many times the patience, what was seen of workers counts no more: they are tried again."""
+
+PAUSE_SECONDS = 0.1
+"""What happens while the caller does not step for so long says nothing about its steps."""
 
 PRICE = 0.05
 """A move may take this share of the stepping since the last one."""
@@ -42,8 +51,8 @@ PRICE = 0.05
 START_SECONDS = 0.03
 """What a new process takes beyond building its worlds."""
 
-ALIKE = 1.0
-"""So many programs more or fewer make no other case."""
+ALIKE = 0.5
+"""So many programs more or fewer make no other case. One of another size showed idle cores and a busy one as alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +134,9 @@ class _Clocks:
         return Look(seconds / steps, used / steps, others_beside(got, busy, (self.free - before.free) / passed, cores))
 
 
+_NOTHING_SEEN = _Clocks(0.0, (0.0, 0.0), 0.0, 0.0)
+
+
 class Placement:
     """Moves the worlds of all workers to the caller and back. Results do not change; `told` says what was done.
 
@@ -153,8 +165,10 @@ class Placement:
         self._looks: deque[Look] = deque(maxlen=LOOKS)
         self._away: Look | None = None  # what was last seen of workers
         self._patience = LEAST_PATIENCE
-        self._seen = _Clocks(0.0, (0.0, 0.0), 0.0, 0.0)
-        self._began = 0.0
+        self._to_judge: Look | None = None  # what was seen before the last move
+        self._paid = True  # whether the move before was worth it
+        self._seen = _NOTHING_SEEN
+        self._began = self._ended = 0.0
         self._asked = False  # for points to restore from
         self._stays = False
         self._moves = 0
@@ -162,14 +176,18 @@ class Placement:
 
     def begin_step(self) -> None:
         """Take note that all workers step now; now and then after a look at where they are."""
-        if self._seconds >= LOOK_SECONDS:
+        if time.perf_counter() - self._ended > PAUSE_SECONDS:
+            self._steps, self._seconds = 0, 0.0
+            self._seen = self._clocks()
+        elif self._seconds >= LOOK_SECONDS:
             self.look()
         self._began = time.perf_counter()
 
     def end_step(self) -> None:
         """Take note that they have."""
         self._steps += 1
-        self._seconds += time.perf_counter() - self._began
+        self._ended = time.perf_counter()
+        self._seconds += self._ended - self._began
 
     def look(self) -> None:
         """Take note of the steps since the last look, and move if that would pay."""
@@ -183,15 +201,30 @@ class Placement:
             self._looks.clear()  # a worker was replaced, or the thread is another
             return
         self._looks.append(self._seen.look(before, steps, seconds, self._cores))
-        if len(self._looks) < LOOKS or self._since < self._patience:
+        if len(self._looks) < LOOKS:
             return
         seen, at_home = Look.mean(self._looks), all(seat.inline for seat in self._movable)
+        self._judge(seen)
+        if self._since < self._patience:
+            return
         if at_home:
-            wanted = better_away(seen, self._away, self._workers, self._cores)
+            remembered = self._away if self._since < FORGET * self._patience else None
+            wanted = better_away(seen, remembered, self._workers, self._cores)
         else:
             wanted = better_home(seen, self._whole, self._cores)
         if wanted and self._is_cheap(seen, at_home):
             self._move(seen, home=not at_home)
+
+    def _judge(self, seen: Look) -> None:
+        """Be more patient if steps are no faster after the last move than they were before it."""
+        if self._to_judge is None:
+            return
+        paid, self._to_judge = seen.seconds < self._to_judge.seconds, None
+        if not paid:
+            self._patience = min(2 * self._patience, MOST_PATIENCE)
+        elif self._paid:
+            self._patience = max(self._patience / 2, LEAST_PATIENCE)
+        self._paid = paid
 
     def _clocks(self) -> _Clocks:
         workers = sum(seat.worker.cpu_seconds() for seat in self._movable if seat.worker is not None)
@@ -217,7 +250,7 @@ class Placement:
     def _move(self, seen: Look, *, home: bool) -> None:
         reason = self._move_all(self._movable, home=home)
         self._looks.clear()
-        self._asked, self._seen = False, _Clocks(0.0, (0.0, 0.0), 0.0, 0.0)
+        self._asked, self._seen = False, _NOTHING_SEEN
         if reason is not None:
             self._stays = True
             self.told = f"; they stay where they are, because they cannot be brought elsewhere: {reason}"
@@ -225,9 +258,7 @@ class Placement:
         self._moves += 1
         if home:
             self._away = seen
-        factor = 2.0 if self._since < 8 * self._patience else 0.5
-        self._patience = min(max(factor * self._patience, LEAST_PATIENCE), MOST_PATIENCE)
-        self._since = 0.0
+        self._to_judge, self._since = seen, 0.0
         times = "once" if self._moves == 1 else f"{self._moves} times"
         where = (
             "now all in the caller, because other programs compute, too"

@@ -164,6 +164,7 @@ class Slot:
 
     def _around(self, step: StepFunction) -> StepFunction:
         """Put around a step what it needs for now."""
+        self._watch(self.guard.on_probation)
         if self.guard.needed:
             step = self._guarded(step, self.guard)
         if self._unchecked > 0:
@@ -200,20 +201,20 @@ class Slot:
 
         self._steps[self._index] = self._around(last)
 
+    def _watch(self, on: bool) -> None:
+        """Take note of whether the steps of this slot are watched for draws from global generators."""
+        self._clock.watched += on - self._is_watched
+        self._is_watched = on
+
     def _guarded(self, step: StepFunction, guard: PrivateGenerators) -> StepFunction:
         def guarded(action: Any) -> Any:
             result = guard.call(step, action)
             if guard.left <= 0:
-                if self._is_watched:
-                    self._clock.watched -= 1
-                    self._is_watched = False
+                self._watch(False)
                 if not guard.needed:
                     self.install()
             return result
 
-        if guard.on_probation and not self._is_watched:
-            self._clock.watched += 1
-            self._is_watched = True
         return guarded
 
     def _checked(self, step: StepFunction) -> StepFunction:
