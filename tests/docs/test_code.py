@@ -13,7 +13,7 @@ import pytest
 import typer
 import yaml
 
-from stretto.cli.app import _with_values, app
+from stretto.cli.app import _with_values, make_app
 from tests.docs.pages import PAGES, ROOT, blocks_of, page_name, prose_of
 
 SHORTER = {
@@ -38,7 +38,7 @@ NEEDS = {
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 TARGETS = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-COMMANDS = typer.main.get_command(app)
+COMMANDS = typer.main.get_command(make_app())
 FIRST = ROOT / "docs" / "guide" / "getting_started.md"
 WITH_PYTHON = [page for page in PAGES if blocks_of(page, "python")]
 WITH_COMMANDS = [page for page in PAGES if blocks_of(page, "bash")]

@@ -24,6 +24,9 @@ def main() -> int:
         raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if raises:
             signal.signal(signal.SIGINT, lambda *_: os._exit(_say_interrupted()))
+        from stretto.cli.early import start_early
+
+        start_early(sys.argv[1:])
         from stretto.cli.app import main as run
         from stretto.cli.text import say_warnings
 

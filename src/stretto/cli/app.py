@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import itertools
 import os
 import sys
@@ -13,44 +14,46 @@ import gymnasium
 import typer
 
 import stretto
-from stretto.cli.bench import bench_command
-from stretto.cli.collect import collect_command
-from stretto.cli.describe import describe_command
-from stretto.cli.eval import evaluate_command
-from stretto.cli.missions import missions_command
 from stretto.cli.options import BAD_USAGE, DONE, FAILED, INTERRUPTED, RENAMED
-from stretto.cli.play import play_command
-from stretto.cli.policies import policies_command
-from stretto.cli.runs import compare_command, report_command
 from stretto.cli.text import say, users_frames
-from stretto.cli.train import train_command
-from stretto.cli.verify import verify_command
 from stretto.errors import InvalidAction, PolicyFailed, StrettoError, UsageError
 
 # Typer either brings a copy of click or uses the one installed; its errors are reached through the one it exports.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _BadCommandLine: Any = typer.BadParameter.__base__
 
-app = typer.Typer(
-    name="stretto",
-    help="Reinforcement-learning worlds in parallel, with the same answer at any width.",
-    add_completion=False,
-    no_args_is_help=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command("eval")(evaluate_command)
-app.command("collect")(collect_command)
-app.command("train")(train_command)
-app.command("report")(report_command)
-app.command("compare")(compare_command)
-app.command("missions")(missions_command)
-app.command("policies")(policies_command)
-app.command("describe")(describe_command)
-app.command("play")(play_command)
-app.command("verify")(verify_command)
-app.command("bench")(bench_command)
+COMMANDS = {
+    "eval": "stretto.cli.eval:evaluate_command",
+    "collect": "stretto.cli.collect:collect_command",
+    "train": "stretto.cli.train:train_command",
+    "report": "stretto.cli.runs:report_command",
+    "compare": "stretto.cli.runs:compare_command",
+    "missions": "stretto.cli.missions:missions_command",
+    "policies": "stretto.cli.policies:policies_command",
+    "describe": "stretto.cli.describe:describe_command",
+    "play": "stretto.cli.play:play_command",
+    "verify": "stretto.cli.verify:verify_command",
+    "bench": "stretto.cli.bench:bench_command",
+}
+"""Each in a module of its own, which imports what it needs."""
+
+
+def make_app(word: str = "") -> typer.Typer:
+    """Return the application: with this command alone, or with all of them if the word is no command."""
+    app = typer.Typer(
+        name="stretto",
+        help="Reinforcement-learning worlds in parallel, with the same answer at any width.",
+        add_completion=False,
+        no_args_is_help=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    for name in [word] if word in COMMANDS else COMMANDS:
+        module, _, function = COMMANDS[name].partition(":")
+        app.command(name)(getattr(importlib.import_module(module), function))
+    app.callback(invoke_without_command=True)(_root)
+    return app
 
 
 def _show_version(wanted: bool) -> None:
@@ -59,7 +62,6 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
     _version: Annotated[
@@ -74,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code: 0 done, 1 something failed, 2 bad usage, 130 interrupted."""
     try:
         words = list(_with_values(sys.argv[1:] if arguments is None else arguments))
-        code = app(args=words, prog_name="stretto", standalone_mode=False, obj=words)
+        code = make_app(words[0] if words else "")(args=words, prog_name="stretto", standalone_mode=False, obj=words)
         sys.stdout.flush()
     except _BadCommandLine as error:
         message = error.format_message().rstrip(".")

@@ -79,6 +79,17 @@ class Launcher:
         if module not in self._preloads:
             self._preloads.append(module)
 
+    def start(self) -> None:
+        """Start the launcher now, unless it runs: it gets ready while its caller does something else.
+
+        Raises:
+            ResourceError: if the system allows no further process or descriptor.
+            LauncherFailed: if it cannot be started.
+        """
+        with self._lock:
+            if self._socket is None:
+                self._start()
+
     def spawn(self, fds: Descriptors) -> tuple[int, subprocess.Popen[bytes]]:
         """Start a worker that inherits `fds`; return its process id, and the launcher that is its parent.
 

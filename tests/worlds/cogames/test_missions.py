@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import zlib
 
 import pytest
@@ -21,6 +23,13 @@ def test_the_command_lines_of_cogames_work_here(capfd):
     report = json.loads(capfd.readouterr().out)
     assert [one["steps"] for one in report["episodes"]] == [20, 20]
     assert len(report["episodes"][0]["rewards"]) == 4
+
+
+def test_the_callers_process_never_imports_cogames():
+    code = f"import sys; from stretto.cli.app import main; main({SEED_LINE.split()!r}); print(*sys.modules)"
+    names = subprocess.check_output([sys.executable, "-c", code], text=True).splitlines()[-1].split()
+    assert "stretto.cli.eval" in names
+    assert not {"cogames", "mettagrid", "scipy"} & set(names)
 
 
 def test_replays_are_in_the_format_of_mettagrid(tmp_path, capfd):

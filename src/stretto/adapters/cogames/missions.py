@@ -6,14 +6,15 @@ import re
 import sys
 import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from stretto.adapters.cogames.deferred import deferred
+from stretto.adapters.cogames.found import Found, FoundPolicy
 from stretto.errors import UsageError
 
-with deferred("boto3", "httpx"):  # a sixth of the time that importing cogames takes; it needs them to reach its servers
+# A third of the time that importing cogames takes. It needs the first two to reach its servers, and the third never.
+with deferred("boto3", "httpx", "scipy.special"):
     from cogames.cli.mission import (
         get_all_eval_mission_names,
         get_all_mission_names,
@@ -36,25 +37,6 @@ _OF_BUNDLES = ("policy_spec.json", "cogames.toml")
 """One of these says what is in a folder."""
 
 _FILES = (".yaml", ".yml", ".json", ".py")
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A mission that cogames has: what it calls it, and what `make` is given for it."""
-
-    name: str
-    mission: str
-    summary: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class FoundPolicy:
-    """A policy that cogames has: its class, what it is built with, and its weights; or a bundle that says all of this."""
-
-    target: str
-    kwargs: dict[str, Any] = field(default_factory=dict)
-    data: str | None = None
-    proportion: float = 1.0
 
 
 def make(
