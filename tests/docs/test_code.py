@@ -33,6 +33,9 @@ NEEDS = {
     "policies.md": "stable_baselines3",
     "cyborg.md": "CybORG",
     "cogames.md": "cogames",
+    "torchrl.md": "torchrl",
+    "rllib.md": "lz4",
+    "envpool.md": "envpool",
 }
 """What is not installed with every version of Python that the tests run on."""
 

@@ -10,10 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
-
 from stretto.errors import UsageError
-from stretto.missions.registry import our_missions
 
 if TYPE_CHECKING:
     from stretto.adapters.cogames.found import Found, FoundPolicy
@@ -33,24 +30,12 @@ def is_installed() -> bool:
     return importlib.util.find_spec("cogames") is not None
 
 
-def start_early(names: Sequence[str]) -> None:
-    """Let workers' launcher import cogames from now on, if one of these names seems to be a mission of cogames.
-
-    Importing it takes most of the time until the first episode begins. A name that is nobody else's may be cogames'.
-    """
-    if not is_installed() or not any(map(_may_be_known, names)):
-        return
+def start_early() -> None:
+    """Let workers' launcher start now, and import cogames: that takes most of the time until an episode begins."""
     from stretto.workers.launcher import launcher
 
     launcher().preload(MODULE)
     launcher().start()
-
-
-def _may_be_known(name: str) -> bool:
-    if name.startswith(f"{PROGRAM}:"):
-        return True
-    others = {one for full in gymnasium.registry for one in (full, full.partition("-v")[0])}
-    return name.replace(".", "_").isidentifier() and name not in others and name not in our_missions()
 
 
 def find(pattern: str, variants: Sequence[str], cogs: int | None) -> list[Found]:

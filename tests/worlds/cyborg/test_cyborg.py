@@ -13,6 +13,8 @@ from stretto.errors import UsageError
 from stretto.identity.source import find_module
 from stretto.testing import check_env
 from tests.backends import every_backend
+from tests.docs.pages import ROOT
+from tests.docs.test_code import test_the_python_of_a_page_runs_from_top_to_bottom as run_page
 
 needs_cyborg = pytest.mark.skipif(
     find_module("CybORG") is None or find_module("gym") is None,
@@ -135,3 +137,11 @@ def test_names_that_its_users_know_give_the_same_trajectories_and_true_states():
     for run in runs[1:]:
         assert all(np.array_equal(one, other) for one, other in zip(run, runs[0], strict=True))
     assert runs[0][-1].shape == (4, 13, 3)
+
+
+@needs_cyborg
+def test_the_recipe_runs(tmp_path, monkeypatch):
+    from CybORG import CybORG
+
+    monkeypatch.setenv("PYTHONPATH", str(Path(inspect.getfile(CybORG)).parents[1]))
+    run_page(ROOT / "docs" / "guide" / "recipes" / "cyborg.md", tmp_path)

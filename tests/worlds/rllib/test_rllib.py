@@ -18,6 +18,8 @@ with warnings.catch_warnings():
 from stretto.envs.vector import VectorEnv
 from stretto.errors import UsageError
 from stretto.interop.rllib import VECTORIZE_MODE, register
+from tests.docs.pages import ROOT
+from tests.docs.test_code import test_the_python_of_a_page_runs_from_top_to_bottom as run_page
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -58,3 +60,7 @@ def test_its_ppo_steps_our_environments(cluster):
 def test_its_own_autoreset_is_not_changed():
     with pytest.raises(UsageError, match="RLlib's business"):
         register("CartPole-v1", autoreset_mode="same_step")
+
+
+def test_the_recipe_runs(tmp_path):
+    run_page(ROOT / "docs" / "guide" / "recipes" / "rllib.md", tmp_path)
