@@ -92,17 +92,19 @@ def test_variants_cogs_sub_missions_and_a_maps_seed_mean_what_they_mean_there():
 
 
 def test_tokens_are_those_of_mettagrid_and_made_once():
-    from mettagrid.simulator.simulator import SimulationAgent
+    from mettagrid.simulator.simulator import SimulationAgent, Simulator
 
     from stretto.adapters.cogames.missions import make
     from stretto.adapters.cogames.tokens import LazyObservation, TokenTable
+    from stretto.adapters.cogames.world import with_map_seed
 
     world = make("machina_1", cogs=4, max_steps=STEPS)
     table = TokenTable(world.spec().facts["policy_env"].obs_features)
     outcome = world.reset(42)
+    simulation = Simulator().new_simulation(with_map_seed(world.config, 42), 42)
     for step in range(20):
         for number, agent in enumerate(world.possible_agents):
-            expected = SimulationAgent(world.simulation, number).observation
+            expected = SimulationAgent(simulation, number).observation
             seen = LazyObservation(number, outcome.observations[agent], table)
             assert [(one.feature, one.value, tuple(one.raw_token)) for one in expected.tokens] == [
                 (one.feature, one.value, one.raw_token) for one in seen.tokens
@@ -111,6 +113,9 @@ def test_tokens_are_those_of_mettagrid_and_made_once():
                 (one.location, one.is_global, one.row()) for one in seen.tokens
             ]
         outcome = world.step(dict.fromkeys(world.possible_agents, step % 5))
+        for number in range(simulation.num_agents):
+            SimulationAgent(simulation, number).set_action(simulation.action_names[step % 5])
+        simulation.step()
     assert table.read(outcome.observations["agent_0"])[0] is table.read(outcome.observations["agent_0"])[0]
 
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from mettagrid.config.mettagrid_c_config import convert_to_cpp_game_config, rename_map_agents
 from mettagrid.config.mettagrid_config import MettaGridConfig
 from mettagrid.map_builder.map_builder import HasSeed
+from mettagrid.mettagrid_c import MettaGrid
 from mettagrid.policy.policy_env_interface import PolicyEnvInterface
 from mettagrid.simulator.replay_log_writer import InMemoryReplayWriter
 from mettagrid.simulator.simulator import Simulation, Simulator
@@ -31,7 +33,10 @@ class CogsWorld(NativeWorld):
 
     What an agent observes is its row of mettagrid's array: tokens of three bytes. It does a primary action, and perhaps
     changes its vibe; `action_names` says which number is what. mettagrid numbers them in the same way where it is trained
-    with. An episode is over for all agents at once. `native` worlds have their `simulation`.
+    with. An episode is over for all agents at once.
+
+    Attributes:
+        engine: what plays the episode in mettagrid, which its own `Simulation` is a wrapper of.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"]}  # noqa: RUF012  as Gymnasium spells it
@@ -40,7 +45,8 @@ class CogsWorld(NativeWorld):
     def __init__(self, config: MettaGridConfig) -> None:
         super().__init__(self, self, stream="generator")
         self.config, self.generator = config, np.random.default_rng()
-        self.simulation: Simulation | None = None
+        self.engine: Any = None
+        self._converted: tuple[Any, Any] | None = None
         self._episode = _Episode(self.config, 0, [])
         interface = PolicyEnvInterface.from_mg_cfg(config)
         if interface.talk.enabled:
@@ -66,9 +72,7 @@ class CogsWorld(NativeWorld):
             self.generator = np.random.default_rng(seed)
         self.close()
         self._episode = _Episode(self.config, seed, [])
-        self.simulation = simulation = self._episode.begin()
-        inner = simulation._c_sim  # noqa: SLF001  what mettagrid's own trainers step
-        self._inner = inner
+        self.engine = inner = self._begin(seed)
         # mettagrid writes into the same arrays in every step.
         self._rows = dict(zip(self.possible_agents, inner.observations(), strict=True))
         self._ends = inner.terminals(), inner.truncations()
@@ -78,7 +82,7 @@ class CogsWorld(NativeWorld):
         return Outcome(self._rows, {}, {}, {}, {}, self._spec.agents)
 
     def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
-        agents, inner = self._spec.agents, self._inner
+        agents, inner = self._spec.agents, self.engine
         chosen = [int(action) for action in actions_of(agents, actions).values()]
         self._episode.chosen.append(chosen)
         self._actions[:] = [self._primary[one] for one in chosen]
@@ -101,10 +105,10 @@ class CogsWorld(NativeWorld):
 
     def statistics(self) -> WorldStatistics:
         """Return mettagrid's statistics: `game.NAME`, `mean.NAME` (of the game, over all steps), `agent.NAME` by agent."""
-        if self.simulation is None:
+        if self.engine is None:
             return {}
         found: dict[str, float | Mapping[AgentId, float]] = {}
-        given = self._inner.get_episode_stats()
+        given = self.engine.get_episode_stats()
         steps = max(1, len(self._episode.chosen))
         for name, value in given["game"].items():
             found[f"game.{name}"] = float(value)
@@ -124,18 +128,32 @@ class CogsWorld(NativeWorld):
 
     def render(self) -> str | None:
         """Return the map as text."""
-        if self.simulation is None:
+        if self.engine is None:
             return None
         from mettagrid.renderer.miniscope.buffer import MapBuffer
         from mettagrid.renderer.miniscope.symbol import DEFAULT_SYMBOL_MAP
 
         symbols = {**DEFAULT_SYMBOL_MAP, **self.config.game.render.symbols}
-        size = self.simulation.map_height, self.simulation.map_width
-        text: str = MapBuffer(symbols, *size).render_full_map(self.simulation.grid_objects())
+        size = self.engine.map_height, self.engine.map_width
+        everywhere = -1, -1, -1, -1
+        text: str = MapBuffer(symbols, *size).render_full_map(self.engine.grid_objects(*everywhere, []))
         return text
 
     def close(self) -> None:
-        self.simulation = None
+        self.engine = None
+
+    def _begin(self, seed: int) -> MettaGrid:
+        """Return what plays an episode from its start.
+
+        mettagrid's `Simulation` turns the configuration into that of the engine in each episode, which takes half of the
+        time in which one begins. It is the same for every map.
+        """
+        if self._converted is None:
+            self._converted = convert_to_cpp_game_config(self.config.game)
+        converted, renamed = self._converted
+        builder = with_map_seed(self.config, seed).game.map_builder
+        cells = builder.create().build_for_num_agents(self.config.game.num_agents).grid.tolist()
+        return MettaGrid(converted, rename_map_agents(cells, renamed) if renamed else cells, seed)
 
 
 class _Episode:
