@@ -19,7 +19,7 @@ from stretto.envs.infos import info_of
 from stretto.envs.make import make_vec
 
 
-class SyncVectorEnv(VectorWrapper):
+class SyncVectorEnv(VectorWrapper[Any, Any, Any, Any, Any]):
     """Our vector environment of these functions, with infos as Gymnasium 0.29 has them.
 
     `options` are those of `stretto.make_vec`. Where an episode ended, `final_info` and `final_observation` have an entry for
@@ -60,13 +60,12 @@ def _as_before(infos: dict[str, Any]) -> dict[str, Any]:
 class _Vector(ModuleType):
     """`gymnasium.vector`, but for two classes."""
 
-    SyncVectorEnv = AsyncVectorEnv = SyncVectorEnv
-
     def __getattr__(self, name: str) -> Any:
         return getattr(gymnasium.vector, name)
 
 
 vector = _Vector("stretto.interop.cleanrl.vector", gymnasium.vector.__doc__)
+vars(vector).update(SyncVectorEnv=SyncVectorEnv, AsyncVectorEnv=AsyncVectorEnv)
 
 
 def __getattr__(name: str) -> Any:
