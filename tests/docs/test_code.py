@@ -36,6 +36,7 @@ NEEDS = {
     "torchrl.md": "torchrl",
     "rllib.md": "lz4",
     "envpool.md": "envpool",
+    "sorrel.md": "sorrel",
 }
 """What is not installed with every version of Python that the tests run on."""
 

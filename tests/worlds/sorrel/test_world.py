@@ -12,10 +12,11 @@ from stretto.adapters.agents import as_agents
 from stretto.adapters.sorrel import visual_field
 from stretto.adapters.sorrel.missions import environment, make
 from stretto.adapters.sorrel.world import SorrelTurns, seed_globals
-from stretto.core import TurnWorld
+from stretto.core import AgentPolicy, MultiAgentPolicy, TurnWorld
 from stretto.errors import UsageError
 from stretto.testing import check_env
 from tests.backends import every_backend
+from tests.evaluation.test_turns import steps_of
 from tests.worlds.sorrel.examples import EXAMPLES, kinds_of, own_epoch, with_its_own_eyes
 
 TURNS = 15
@@ -120,6 +121,30 @@ def test_an_episode_is_an_epoch_and_begins_with_agents_as_they_were_made():
     assert runs[0] == runs[1]
 
 
+def test_frames_are_what_sorrels_models_get_from_their_memory():
+    seed_globals(0)
+    env = environment("treasurehunt", agents=1)
+    model, given = env.agents[0].model, []
+    model.take_action = lambda state: given.append(np.float32(state).ravel()) or len(given) % 4
+    seed_globals(8)
+    env.reset()
+    for _ in range(12):
+        env.take_turn()
+    world = make(agents=1, frames=5)
+    world.reset(seed=8)
+    for turn in range(12):
+        world.begin_turn()
+        world.observe("agent_0")  # twice: who looks changes nothing
+        assert np.array_equal(world.observe("agent_0"), given[turn])
+        world.act("agent_0", (turn + 1) % 4)
+        world.end_turn()
+    assert world.observation_space("agent_0").shape == (5 * 75,)
+    world.reset(seed=8)
+    assert not world.observe("agent_0")[:300].any()
+    with pytest.raises(UsageError, match="frames must be at least 1, got 0"):
+        make(frames=0)
+
+
 def test_an_environment_that_stops_when_it_is_done_is_terminated():
     env = environment("treasurehunt")
     env.stop_if_done = True
@@ -165,6 +190,33 @@ def test_it_is_reproducible_and_policies_are_evaluated_on_it_with_one_result():
     rewards = [[record.rewards for record in run.records] for run in runs]
     assert rewards[0] == rewards[1] == rewards[2]
     assert not any(record.failure for run in runs for record in run.records)
+
+
+class Looker(AgentPolicy):
+    """Chooses by all that it sees, and by what it draws."""
+
+    stateless = True
+
+    def __init__(self, actions):
+        self._actions = actions
+
+    def step(self, observation):
+        place = (np.arange(observation.size) * observation).sum()
+        return int(place * 8 + self.rng.integers(2)) % self._actions
+
+
+class Lookers(MultiAgentPolicy):
+    def agent_policy(self, agent):
+        return Looker(int(self.world.action_spaces[agent].n))
+
+
+@pytest.mark.parametrize("mission", ["sorrel_treasurehunt,kw.agents=6", "sorrel_tag", "sorrel_cleanup,kw.agents=4"])
+def test_agents_that_choose_ahead_get_the_result_of_sequential_turns(mission):
+    expected = steps_of([mission], Lookers, "sequential", steps=15)
+    found = steps_of([mission], Lookers, "speculative", steps=15)
+    assert found[:2] == expected[:2]
+    assert all(record.failure is None for record in found[1].values())
+    assert any(timing["conflicts"] > 0 for timing in found[2])
 
 
 def test_turns_of_ones_own_are_refused_with_what_runs_them():

@@ -59,6 +59,7 @@ def make(
     agents: int | None = None,
     max_turns: int | None = None,
     config: Mapping[str, Any] | None = None,
+    frames: int = 1,
 ) -> SorrelTurns:
     """Return an example of Sorrel's as a game in turns.
 
@@ -67,10 +68,11 @@ def make(
         agents: how many there are, where that can be chosen.
         max_turns: after so many turns an episode is truncated.
         config: values that differ from those of the example, nested as Sorrel has them.
+        frames: how many observations agents see at once, as Sorrel's models do.
     """
     # How agents begin may be drawn when they are made: it must be the same in every slot and in every process.
     seed_globals(0)
-    return SorrelTurns(environment(example, agents, max_turns, config))
+    return SorrelTurns(environment(example, agents, max_turns, config), frames=frames)
 
 
 def environment(

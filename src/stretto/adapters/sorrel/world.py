@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import random
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -52,6 +53,15 @@ def fresh(make: Callable[..., Any], kwargs: Mapping[str, Any]) -> Mapping[str, A
     return copy.deepcopy(dict(kwargs)) if is_sorrel(make) else kwargs
 
 
+def begin_turn(env: Any) -> None:
+    """Begin a turn as Sorrel does: let everything move that is no agent."""
+    agent = sys.modules["sorrel.agents"].Agent
+    env.turn += 1
+    for entity in env.world.map.flat:  # as it is when it is their turn: what moves may change what comes later
+        if entity.has_transitions and not isinstance(entity, agent):
+            entity.transition(env.world)
+
+
 def seed_globals(seed: int) -> None:
     """Seed the generators that Sorrel draws from, as its own `set_seed` does."""
     import torch
@@ -66,7 +76,8 @@ class SorrelTurns:
 
     Entities that are no agents move in `begin_turn`. An episode is an epoch of Sorrel's: it is truncated after `max_turns`
     turns (`config.experiment.max_turns`, unless it is given), and terminated when the world is done, if the environment has
-    `stop_if_done`. Agents see what their models get: the numbers of `pov`, flat, as float32.
+    `stop_if_done`. Agents see what their models get: the numbers of `pov`, flat, as float32; with `frames`, behind those that
+    they saw when they acted the last `frames - 1` times, or zeros.
 
     A reset with a seed seeds what Sorrel draws from. Agents are then what they were when the environment was made. A reset
     without one goes on as Sorrel's next epoch does.
@@ -78,7 +89,9 @@ class SorrelTurns:
     metadata: dict[str, Any] = {"render_modes": [], "name": "sorrel"}  # noqa: RUF012  as PettingZoo spells it
     render_mode: str | None = None
 
-    def __init__(self, env: Any, max_turns: int | None = None) -> None:
+    def __init__(self, env: Any, max_turns: int | None = None, frames: int = 1) -> None:
+        if frames < 1:
+            raise UsageError(f"frames must be at least 1, got {frames}")
         self.env = env
         _check_order(env)
         see_faster()
@@ -86,7 +99,9 @@ class SorrelTurns:
         self.possible_agents = [f"agent_{number}" for number in range(len(env.agents))]
         self.agents: list[AgentId] = []
         self._agent = dict(zip(self.possible_agents, env.agents, strict=True))
-        self._observed = {name: _observation_space(name, self._look(name)) for name in self.possible_agents}
+        self._observed = {name: _observation_space(name, self._look(name), frames) for name in self.possible_agents}
+        self._frames, self._before = frames - 1, dict[AgentId, deque[Observation]]()
+        self._seen: dict[AgentId, Observation] = {}
         self._actions = {name: spaces.Discrete(one.action_spec.n_actions) for name, one in self._agent.items()}
         self.action_names = _action_names(env.agents)
         self._rewards: dict[AgentId, float] = {}
@@ -108,20 +123,24 @@ class SorrelTurns:
             vars(self.env.world).update(self._world)
         self.env.reset()
         self.agents = list(self.possible_agents)
+        if self._frames:
+            for name, space in self._observed.items():
+                nothing = np.zeros(space.shape[0] // (self._frames + 1), np.float32)
+                self._before[name] = deque([nothing] * self._frames, self._frames)
 
     def begin_turn(self) -> None:
-        env, agent = self.env, sys.modules["sorrel.agents"].Agent
-        env.turn += 1
         self._rewards = dict.fromkeys(self.agents, 0.0)
-        for entity in env.world.map.flat:  # as it is when it is their turn: what moves may change what comes later
-            if entity.has_transitions and not isinstance(entity, agent):
-                entity.transition(env.world)
+        begin_turn(self.env)
 
     def can_act(self, agent: AgentId) -> bool:
         return True
 
     def observe(self, agent: AgentId) -> Observation:
-        return np.array(self._look(agent), np.float32).reshape(-1)
+        seen = np.array(self._look(agent), np.float32).reshape(-1)
+        if not self._frames:
+            return seen
+        self._seen[agent] = seen
+        return np.concatenate([*self._before[agent], seen])
 
     def _look(self, agent: AgentId) -> Any:
         return self._agent[agent].pov(self.env.world)
@@ -132,6 +151,8 @@ class SorrelTurns:
         one.is_done(world)
         world.total_reward += reward
         self._rewards[agent] = float(reward)
+        if agent in self._seen:
+            self._before[agent].append(self._seen.pop(agent))
 
     def end_turn(self) -> TurnEnd:
         env, here = self.env, self.agents
@@ -175,11 +196,11 @@ def _limit(env: Any) -> int | None:
     return None if limit is None else int(limit)
 
 
-def _observation_space(name: AgentId, seen: Any) -> spaces.Box:
+def _observation_space(name: AgentId, seen: Any, frames: int) -> spaces.Box:
     found = np.asarray(seen)
     if found.dtype.kind not in "biuf":
         raise UsageError(f"an agent must see numbers, got {seen!r:.60} from the pov of {name}")
-    return spaces.Box(-np.inf, np.inf, (found.size,), np.float32)
+    return spaces.Box(-np.inf, np.inf, (frames * found.size,), np.float32)
 
 
 def _action_names(agents: list[Any]) -> tuple[str, ...]:
