@@ -201,6 +201,7 @@ ZOO: dict[tuple[str, str], dict[str, Any]] = {
         "learning_starts": 1_000, "target_update_interval": 10, "train_freq": 256, "gradient_steps": 128,
         "exploration_fraction": 0.16, "exploration_final_eps": 0.04, "policy_kwargs": {"net_arch": [256, 256]},
     },
+    ("sac", "Pendulum-v1"): {"steps": 20_000, "envs": 1, "learning_rate": 1e-3},
 }  # fmt: skip
 
 
@@ -230,6 +231,15 @@ def sb3_equal(config: Config) -> dict[str, Any]:
             "target_kl": ours.most_divergence,
             "normalize": [ours.normalize_observations, ours.normalize_rewards],
         }
+    if config.learner == "sac":
+        del shared["max_grad_norm"]  # it has none
+        return shared | {
+            "train_freq": ours.rows,
+            "gradient_steps": ours.updates,
+            "buffer_size": ours.buffer,
+            "learning_starts": ours.learning_starts,
+            "tau": ours.target_average,
+        }
     steps_an_update = ours.rows * config.num_envs / ours.updates
     average = ours.target_average is not None
     return shared | {
@@ -253,7 +263,7 @@ def _sb3_schedule(schedule: Any) -> Any:
 
 def sb3_run(problem: Problem, learner: str, settings: Mapping[str, Any], seed: int, *, looks: bool) -> dict[str, Any]:
     """Learn as SB3 does."""
-    from stable_baselines3 import DQN, PPO
+    from stable_baselines3 import DQN, PPO, SAC
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
@@ -267,7 +277,7 @@ def sb3_run(problem: Problem, learner: str, settings: Mapping[str, Any], seed: i
     envs: Any = make_vec_env(problem.make, count, seed=seed)
     if any(normalize):
         envs = VecNormalize(envs, norm_obs=normalize[0], norm_reward=normalize[1], gamma=given["gamma"])
-    model = {"ppo": PPO, "dqn": DQN}[learner]("MlpPolicy", envs, seed=seed, device="cpu", **given)
+    model = {"ppo": PPO, "dqn": DQN, "sac": SAC}[learner]("MlpPolicy", envs, seed=seed, device="cpu", **given)
 
     def act(seen: Any, memory: Any) -> tuple[Any, Any]:
         seen = envs.normalize_obs(seen) if any(normalize) else seen
