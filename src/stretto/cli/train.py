@@ -230,6 +230,8 @@ def _trained_seeds(
 
 def _print(summaries: Sequence[Mapping[str, Any]], output: TableOrJson) -> None:
     """Print what came of one run, or of one a seed."""
+    from stretto.training.adaptation import BY_EPISODE, adaptation_text
+
     if output is TableOrJson.JSON:
         print(json.dumps(summaries[0] if len(summaries) == 1 else list(summaries), indent=2))
         return
@@ -241,6 +243,8 @@ def _print(summaries: Sequence[Mapping[str, Any]], output: TableOrJson) -> None:
         if "evaluation" in summary:
             one = summary["evaluation"]
             print(filled(f"mean return of {one['episodes']} held-out episodes: {short_number(one['return'])}"))
+            if BY_EPISODE in one:
+                print(filled(adaptation_text(one)))
     print()
     table = Table(box=None, pad_edge=False)
     table.add_column("agent", overflow="fold")

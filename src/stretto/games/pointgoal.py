@@ -106,6 +106,11 @@ class Pointgoal(gymnasium.Env[Position, Any]):
         self._running = False
         self._begin()
 
+    @staticmethod
+    def draw_task(stream: np.random.Generator, split: str) -> float:
+        """Draw the angle of a goal that is in a split."""
+        return sample_task(split)(0, 0, stream)
+
     def _begin(self) -> None:
         self._goal = GOAL_RADIUS * math.cos(self.task), GOAL_RADIUS * math.sin(self.task)
         self._path = [(0.0, 0.0)]

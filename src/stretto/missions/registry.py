@@ -17,7 +17,11 @@ ENTRY_POINT_GROUP = "stretto.missions"
 
 _GAMES = {"foundry": "Foundry", "netdefense": "Netdefense", "pointgoal": "Pointgoal"}
 
-_ADAPTED = {"CybORG": "stretto.adapters.cyborg", "sorrel": "stretto.adapters.sorrel.missions"}
+_ADAPTED = {
+    "CybORG": "stretto.adapters.cyborg",
+    "mujoco": "stretto.adapters.mujoco_tasks",
+    "sorrel": "stretto.adapters.sorrel.missions",
+}
 """Packages whose worlds have short names, and our modules that know these; a package is imported only to make a world."""
 
 

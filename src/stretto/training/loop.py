@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import sub
 from typing import Any
 
@@ -65,13 +65,15 @@ class Pace:
     """How far a run goes: intervals of `rows` rows of every environment, until there were `total_steps`.
 
     Learners that may be behind are `free` to be so as it happens, or always. Each row is learned from so many times
-    (`replays`) if each interval is learned from once.
+    (`replays`) if each interval is learned from once. Of so many `episodes` of a trial only the last end is an end to
+    learners.
     """
 
     rows: int
     total_steps: int
     free: bool = False
     replays: float = 1.0
+    episodes: int = 1
 
 
 class Loop:
@@ -115,6 +117,7 @@ class Loop:
         resumable = resumable and self.why_not_resumable is None
         self._segments = self._collector.segments(pace.rows, trials, resumable=resumable)
         self._running = [np.zeros((worlds.count, len(kind.agents))) for kind in worlds.kinds]
+        self._played = np.zeros(worlds.count, np.int64)  # the episodes of each slot that have ended
         self.steps = self.intervals = 0
 
     def __iter__(self) -> Iterator[Interval]:
@@ -126,6 +129,8 @@ class Loop:
             segment = next(self._segments)
             asking = Counted(*map(sub, self._segments.counted, before))
             returns = self._count(segment)
+            if self._pace.episodes > 1:
+                segment = self._without_inner_ends(segment)
             for buffer in self._learners.buffers:
                 buffer.extend(piece_of(segment, buffer.block))
             learned = self._order.learn(self._progress, last=self.over)
@@ -169,6 +174,19 @@ class Loop:
                     running[slot, agent] = 0.0
         return returns
 
+    def _without_inner_ends(self, segment: Segment) -> Segment:
+        """Return a segment of trials in which nothing but the end of a trial is an end.
+
+        The last observation of an episode has a row of its own, in which nobody acts: so decisions go on behind it.
+        """
+        (kind,) = segment.kinds
+        ended = (kind.terminated | kind.truncated).any(2)
+        before = self._played + np.cumsum(ended, 0) - ended
+        self._played += ended.sum(0)
+        last = (before % self._pace.episodes == self._pace.episodes - 1)[..., None]
+        ends = {"terminated": kind.terminated & last, "truncated": kind.truncated & last}
+        return replace(segment, kinds=(replace(kind, **ends),))
+
     # ---- saving ----
 
     def state(self) -> dict[str, Any]:
@@ -178,6 +196,7 @@ class Loop:
             "steps": self.steps,
             "intervals": self.intervals,
             "running": self._running,
+            "played": self._played,
             "collector": self._segments.state(),
             **self._learners.state(),
         }
@@ -190,6 +209,7 @@ class Loop:
         self.steps, self.intervals = int(state["steps"]), int(state["intervals"])
         for mine, saved in zip(self._running, state["running"], strict=True):
             mine[...] = saved
+        self._played[:] = state["played"]
         if state.get("pending"):
             self._learners.begin(self._progress)
 

@@ -20,6 +20,7 @@ from stretto.evaluation.statistics.bootstrap import Bootstrap
 from stretto.run_folder import TIMING
 from stretto.seeding.streams import SeedTree
 from stretto.spaces import Array
+from stretto.training.adaptation import BY_EPISODE, adaptation_section
 
 MOST_POINTS = 120
 """How many points a curve has: more cannot be told apart."""
@@ -48,6 +49,7 @@ def render_page(plan: Mapping[str, Any], runs: Sequence[SeedHistory]) -> str:
         "Agents": _agents(runs),
         "Learning": _learning(runs),
         "Held-out episodes": _held_out(runs),
+        **_by_episode(runs),
         "Figures": _metrics(runs),
         "Timing": _timing(runs),
         "Settings": facts_list(dict(_flat(plan.get("config", {})))),
@@ -121,6 +123,15 @@ def _held_out(runs: Sequence[SeedHistory]) -> str:
     plot = curves("Held-out episodes", "The mean return in held-out episodes", _STEPS, [line])
     note = "The mean return in episodes that training never saw. They are the same ones each time."
     return figures(note + (_band_note(runs) or " The band is the 95% interval of the mean over episodes."), [plot])
+
+
+def _by_episode(runs: Sequence[SeedHistory]) -> dict[str, str]:
+    """Return the section of how agents adapt within a trial, if there were trials; each seed has its own."""
+    played = [run for run in runs if run.evaluations and BY_EPISODE in run.evaluations[-1]]
+    return {
+        "Adaptation" if len(runs) == 1 else f"Adaptation, seed {run.seed}": adaptation_section(run.evaluations)
+        for run in played
+    }
 
 
 def _over_episodes(evaluations: Sequence[Row]) -> Curve:

@@ -10,6 +10,7 @@ from typing import Any
 from stretto.core import AgentId
 from stretto.evaluation.report.wording import counted, short_number
 from stretto.policies.spec import PolicySpec
+from stretto.training.adaptation import BY_EPISODE, adaptation_text
 from stretto.training.settings import Config
 
 
@@ -55,6 +56,7 @@ class TrainingReport:
         if self.evaluations:
             last = self.evaluations[-1]
             lines.append(f"mean return of {last['episodes']} held-out episodes: {short_number(last['return'])}")
+            lines += [adaptation_text(last)] if BY_EPISODE in last else []
         for agent, one in self.agents.items():
             stopped = "" if one.stopped is None else f", stopped in {one.stopped}"
             lines.append(f"{agent}: return {short_number(one.mean_return)}, {counted(one.updates, 'update')}{stopped}")

@@ -106,6 +106,17 @@ def _replays(settings: Any, environments: int) -> float:
     return float(getattr(settings, "epochs", 1))
 
 
+def _joined_episodes(config: Config, worlds: BlockWorlds) -> int:
+    """Return how many episodes are one to learners."""
+    episodes = config.trials.episodes if config.trials.across else 1
+    agents = [agent for kind in worlds.kinds for agent in kind.agents]
+    if episodes > 1 and len(agents) > 1:
+        raise UsageError(
+            f"trials.across joins the episodes of one agent, got {len(agents)} agents; set trials.across to false"
+        )
+    return episodes
+
+
 def _where(choices: Choices, workers: int, *, is_long: bool) -> tuple[Backend, int]:
     """Return where learners compute, and in how many workers; `is_long` says whether all cores pay.
 
@@ -180,7 +191,8 @@ class Run:
             )
             stack.callback(self.learners.close)
             act_rows = None if config.act_rows == "auto" else config.act_rows
-            pace = Pace(rows, config.steps, choices.loop == "free", _replays(settings, worlds.count))
+            episodes = _joined_episodes(config, worlds)
+            pace = Pace(rows, config.steps, choices.loop == "free", _replays(settings, worlds.count), episodes)
             how: dict[str, Any] = {"act_rows": act_rows, "resumable": resumable}
             self.loop = Loop(worlds, self.learners, trials, pace, turns=choices.turns, **how)
             stack.callback(self.loop.close)

@@ -44,6 +44,23 @@ class EvaluationSettings:
 
 
 @dataclass(frozen=True)
+class TrialsSettings:
+    """Learning to learn: agents play trials, each of so many `episodes` of one task, and keep their memory through a trial.
+
+    They see their last reward (`rewards`) and where an episode of a trial begins (`boundaries`). With `across`, what later
+    episodes of a trial give counts for decisions in earlier ones: only the last end is an end. Worlds that draw tasks
+    (`draw_task`) give `train_tasks` of them to learn from and `eval_tasks` others to be evaluated on.
+    """
+
+    episodes: Whole = 1
+    rewards: bool = False
+    boundaries: bool = False
+    across: bool = True
+    train_tasks: Whole = 100
+    eval_tasks: Whole = 20
+
+
+@dataclass(frozen=True)
 class CheckpointSettings:
     """After every so many steps, and at the end, a run that has a folder saves all that it is.
 
@@ -88,6 +105,7 @@ class Config:
     sac: SacSettings = field(default_factory=SacSettings)
     own: OwnSettings = field(default_factory=OwnSettings)
     parallel: ParallelSettings = field(default_factory=ParallelSettings)
+    trials: TrialsSettings = field(default_factory=TrialsSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     tracking: TrackingSettings = field(default_factory=TrackingSettings)

@@ -19,7 +19,7 @@ from stretto.run_trace import trace_path, traced
 from stretto.training.checkpoints import Checkpoints, begin_from, go_on, saved_run
 from stretto.training.choices import choices_of, settled_turns
 from stretto.training.config import config_of, plain, read_config
-from stretto.training.held_out import HeldOut, learned_policy
+from stretto.training.held_out import HeldOut, HeldOutTrials, learned_policy
 from stretto.training.history import History
 from stretto.training.interrupts import interrupts_deferred
 from stretto.training.learners.own_settings import learner_text
@@ -31,6 +31,7 @@ from stretto.training.run import Run
 from stretto.training.run_files import TrainingFolder, read_rows
 from stretto.training.schedules import Schedule
 from stretto.training.settings import Config
+from stretto.training.task_split import check_trials, tasks_of
 from stretto.training.trackers import check_tracking
 
 OnInterval = Callable[[Interval], Mapping[str, float] | None]
@@ -50,7 +51,8 @@ def train(  # noqa: PLR0913  every choice has a name and a default here
     accept_changes: bool = False,
     config: Mapping[str, Any] | str | Path | None = None,
     tasks: Any = None,
-    episodes_per_task: int = 1,
+    eval_tasks: Any = None,
+    episodes_per_task: int | None = None,
     max_steps: int | None = None,
     turns: str | None = None,
     eval_every: int | None = None,
@@ -78,7 +80,9 @@ def train(  # noqa: PLR0913  every choice has a name and a default here
         init_from: begin with the weights of a run that is kept in this folder (`FOLDER#agent`: all with those of one).
         accept_changes: go on all the same if code or versions have changed; the plan in the folder says so.
         config: all other settings, as nested values or as a YAML file. What is given beside it counts more.
-        tasks, episodes_per_task: as in `collect`.
+        tasks: as in `collect`; by default those that the world draws by itself (`draw_task`), if it does.
+        eval_tasks: a list of other tasks, for evaluations; by default `tasks`, or those that the world holds back.
+        episodes_per_task: how many episodes a trial has, as in `collect`: the setting `trials.episodes`.
         max_steps: the most steps of an episode.
         turns: how a `TurnWorld` is played, as of `evaluate`; a step is a turn of all agents.
         eval_every: after how many steps agents are evaluated on held-out episodes.
@@ -97,10 +101,15 @@ def train(  # noqa: PLR0913  every choice has a name and a default here
     layers = [layer, {name: value for name, value in given.items() if value is not None}]
     if eval_every is not None:
         layers.append({"evaluation": {"every": eval_every}})
+    if episodes_per_task is not None:
+        layers.append({"trials": {"episodes": episodes_per_task}})
     mission = mission_of(world, make_options)
     options = {name: value for name, value in make_options.items() if name not in OF_WORLD}
     settled = settled_turns(config_of(mission.name, *layers), mission)
-    task = _Task(mission, settled, seed, tasks, episodes_per_task, max_steps, options)
+    if tasks is None and (drawn := tasks_of(mission, settled.trials, seed)) is not None:
+        tasks, held_back = drawn
+        eval_tasks = held_back if eval_tasks is None else eval_tasks
+    task = _Task(mission, settled, seed, tasks, eval_tasks, max_steps, options)
     path = trace_path(trace, out)
     beginning = _Beginning.of(out, resume, init_from)
     plan = {**task.plan(), TIMING: invoked_now(command, **beginning.told)}
@@ -157,7 +166,7 @@ class _Task:
     config: Config
     seed: int
     tasks: Any
-    episodes_per_task: int
+    eval_tasks: Any
     max_steps: int | None
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -166,12 +175,14 @@ class _Task:
             raise UsageError(
                 "tasks to learn from must depend on nothing that was seen, got a Curriculum; pass a list or a function"
             )
+        check_trials(self.config.trials, self.tasks, choices_of(self.config).turns)
 
     @property
     def trial(self) -> TrialSettings:
         """What the experience depends on beside the world and who acts."""
-        turns, rows = choices_of(self.config).turns, self.config.num_envs
-        return TrialSettings(self.seed, self.episodes_per_task, self.max_steps, turns, rows, False, False, False, False)
+        turns, rows, trials = choices_of(self.config).turns, self.config.num_envs, self.config.trials
+        shown = False, trials.boundaries, trials.rewards, False
+        return TrialSettings(self.seed, trials.episodes, self.max_steps, turns, rows, *shown)
 
     def plan(self) -> dict[str, Any]:
         """Describe all that its result depends on, in plain values.
@@ -204,11 +215,15 @@ class _Task:
         return Run(make, trials, self.config, self.seed, budget, options, resumable=resumable)
 
     def held_out(self) -> HeldOut:
-        """Return the episodes on which agents are evaluated."""
-        tasks = self.tasks
+        """Return the episodes, or the trials, on which agents are evaluated."""
+        trials, tasks = self.config.trials, self.tasks if self.eval_tasks is None else self.eval_tasks
+        common = self.mission, self.config.evaluation, self.seed, self.max_steps, self.trial.turns
+        if trials.episodes > 1 or trials.boundaries or trials.rewards:
+            return HeldOutTrials(*common, tasks, trials)
         if callable(tasks):
-            tasks = lambda _, episode, stream: self.tasks(episode, stream)  # noqa: E731  one of two forms of the same
-        return HeldOut(self.mission, self.config.evaluation, self.seed, self.max_steps, self.trial.turns, tasks)
+            function = tasks
+            tasks = lambda _, episode, stream: function(episode, stream)  # noqa: E731  one of two forms of the same
+        return HeldOut(*common, tasks)
 
 
 def _changes(setting: Any) -> bool:
