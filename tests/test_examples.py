@@ -7,10 +7,16 @@ import pytest
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 
-NEEDS = {"stable_baselines": "stable_baselines3", "own_learner": "torch", "memory": "torch", "foundry": "torch"}
+NEEDS = {
+    "stable_baselines": "stable_baselines3",
+    "own_learner": "torch",
+    "memory": "torch",
+    "foundry": "torch",
+    "learn_to_learn": "torch",
+}
 """What is not installed with every version of Python that the tests run on."""
 
-SHORTER = {"foundry": ["4096"]}
+SHORTER = {"foundry": ["4096"], "learn_to_learn": ["4096"]}
 """What examples are given that would take minutes."""
 
 

@@ -126,6 +126,28 @@ PRESETS = {
             },
         },
     ),
+    "pointgoal": Preset(
+        "pointgoal",
+        {
+            "ppo": {
+                "steps": 600_000,
+                "num_envs": 32,
+                "trials": {"episodes": 2, "rewards": True, "boundaries": True, "train_tasks": 200, "eval_tasks": 40},
+                "evaluation": {"episodes": 40},
+                "ppo": {
+                    "rows": 84,
+                    "batch": 672,
+                    "epochs": 4,
+                    "sequence": 42,
+                    "learning_rate": {"begin": 1e-3, "end": 0.0},
+                    "discount": 0.97,
+                    "normalize_observations": True,
+                    "normalize_rewards": True,
+                    "network": {"widths": [64], "memory": "gru"},
+                },
+            },
+        },
+    ),
     # What a cog carries decides where it must go, and is among 7 numbers beside 847 of its view. Where they did not weigh the
     # same, most agents learned to gather and did not find the forge in time.
     "foundry": Preset(
