@@ -1,11 +1,12 @@
 """How fast the three loops are where collecting and learning cost the same, and how well their agents learn.
 
-    python benchmarks/loops.py --rounds 5                        speed: sync, pipelined and free, in turn
-    python benchmarks/loops.py --learn CartPole-v1 --seeds 5     returns of held-out episodes after the same steps
+    python benchmarks/loops.py --rounds 5                            speed: sync, pipelined and free, in turn
+    python benchmarks/loops.py --learn CartPole-v1 --seeds 0 1 2     returns of held-out episodes after the same steps
 
 A world computes (or sleeps) for as long as it takes for collecting to cost as much wall time as learning in `sync`; that is
-tried first. Each loop has a process of its own, and the loops take turns. Figures are medians over rounds of the quotient of
-times of the same round.
+tried first. `--kinds CartPole-v1 foundry_1` takes the speed in known worlds, with their presets and all else as users have
+it. Each loop has a process of its own, and the loops take turns. Figures are medians over rounds of the quotient of times of
+the same round.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import time
 import zlib
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -24,9 +26,15 @@ import machine
 import numpy as np
 
 import stretto
+from stretto.training.presets import PRESETS
 
 LOOPS = "sync", "pipelined", "free"
-ENVS, ROWS, INTERVALS = 8, 64, 24
+ENVS, ROWS, INTERVALS, POINTS = 8, 64, 24, 10
+KNOWN = {"CartPole-v1": 60_000, "foundry_1": 40_000}
+"""Worlds with presets, and for how many steps their speed is taken."""
+
+STUDENT = 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26
+"""The 97.5% quantiles of Student's t with 1 to 9 degrees of freedom."""
 
 PPO = {"rows": ROWS, "batch": 64, "epochs": 10, "network": {"widths": [128, 128]}}
 DQN = {
@@ -65,11 +73,20 @@ class Costly(gymnasium.Env[Any, Any]):
 
 
 def run(loop: str, learner: str, cost: dict[str, Any], workers: int) -> dict[str, Any]:
-    """Do a run; return its steps a second after the first intervals, and what the overlap was."""
+    """Do a run with a world of a cost, or with a known one; return what `timed` does."""
+    if "world" in cost:  # as users have it
+        given: dict[str, Any] = {"steps": cost["steps"], "config": {"loop": loop}}
+        return timed(cost["world"], learner, **given)
     settings = LEARNERS[learner]
     intervals = INTERVALS * ROWS // settings["rows"]  # type: ignore[operator]
     config = {"preset": None, learner: settings, "loop": loop}
     steps = intervals * ENVS * settings["rows"]  # type: ignore[operator]
+    backend: dict[str, Any] = {"backend": "process", "workers": workers} if workers > 1 else {"backend": "serial"}
+    return timed(Costly, learner, steps=steps, num_envs=ENVS, env_kwargs=cost, config=config, **backend)
+
+
+def timed(world: Any, learner: str, **options: Any) -> dict[str, Any]:
+    """Do a run; return its steps a second after the first intervals, and what the overlap was."""
     marks: list[tuple[float, int]] = []
     phases: list[dict[str, float]] = []
 
@@ -77,10 +94,7 @@ def run(loop: str, learner: str, cost: dict[str, Any], workers: int) -> dict[str
         marks.append((time.perf_counter(), interval.steps))
         phases.append(interval.seconds)
 
-    backend: dict[str, Any] = {"backend": "process", "workers": workers} if workers > 1 else {"backend": "serial"}
-    report = stretto.train(
-        Costly, learner, steps=steps, num_envs=ENVS, env_kwargs=cost, config=config, on_interval=mark, **backend
-    )
+    report = stretto.train(world, learner, on_interval=mark, **options)
     skip = len(marks) // 5  # processes start in the first ones
     (began, first), (ended, last) = marks[skip], marks[-1]
     learning = [one.get("learning", 0.0) for one in phases[skip + 1 :]]
@@ -90,7 +104,7 @@ def run(loop: str, learner: str, cost: dict[str, Any], workers: int) -> dict[str
 
 def apart(**what: Any) -> dict[str, Any]:
     """Do a run in a new process."""
-    command = [sys.executable, __file__, "--one", json.dumps(what)]
+    command = [sys.executable, "-W", "ignore", __file__, "--one", json.dumps(what)]
     found: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return found
 
@@ -110,7 +124,7 @@ def balanced(learner: str, kind: str, workers: int) -> dict[str, Any]:
 
 def speed(rounds: int, learner: str, kind: str, workers: int) -> None:
     """Print how fast each loop is, beside `sync`."""
-    cost = balanced(learner, kind, workers)
+    cost = {"world": kind, "steps": KNOWN[kind]} if kind in KNOWN else balanced(learner, kind, workers)
     found: dict[str, list[dict[str, Any]]] = {loop: [] for loop in LOOPS}
     for _ in range(rounds):
         for loop in LOOPS:
@@ -130,41 +144,87 @@ def speed(rounds: int, learner: str, kind: str, workers: int) -> None:
         )
 
 
-def learn(world: str, steps: int | None, seeds: int, loops: list[str]) -> None:
-    """Print the returns of held-out episodes, loop by loop, with 95% intervals of the mean over seeds."""
-    print(f"| {world} | seeds | mean return | 95% interval | each |\n|---|---:|---:|---|---|")
+def learned(world: str, loop: str, seed: int, steps: int | None, **options: Any) -> dict[str, Any]:
+    """Do a run; return the returns of held-out episodes after every tenth of it."""
+    count = steps or dict(PRESETS[next(name for name in PRESETS if world.startswith(name))].learners["ppo"])["steps"]
+    config = {"loop": loop, "evaluation": {"episodes": 20}}
+    report = stretto.train(
+        world,
+        "ppo",
+        steps=count,
+        seed=seed,
+        config=config,
+        eval_every=-(-count // POINTS),
+        backend="serial",
+        **options,
+    )
+    curve = [float(one["return"]) for one in report.evaluations]
+    overlap = report.history[-1]["timing"].get("overlap", {})
+    return {"world": world, "loop": loop, "seed": seed, "steps": count, "curve": curve, "lag": overlap.get("mean_lag")}
+
+
+def learn(world: str, steps: int | None, seeds: list[int], loops: list[str], kept: Path, **options: Any) -> None:
+    """Print the returns of held-out episodes, loop by loop, with 95% intervals of the mean over seeds.
+
+    Each run is kept in a file, and is not done again.
+    """
+    for seed in seeds:
+        for loop in loops:
+            if not any((one["loop"], one["seed"]) == (loop, seed) for one in _runs(kept, world, steps)):
+                found = apart(learned={"world": world, "loop": loop, "seed": seed, "steps": steps, **options})
+                with kept.open("a") as file:
+                    file.write(json.dumps(found) + "\n")
+    heads = "last return, mean (95% interval)", "each", "mean of the curve (95% interval)", "lag"
+    print(f"| {world} | seeds | {' | '.join(heads)} |\n|---|{'---:|' * (len(heads) + 1)}")
     for loop in loops:
-        found = []
-        for seed in range(seeds):
-            config = {"loop": loop, "evaluation": {"episodes": 20}}
-            report = stretto.train(
-                world, "ppo", steps=steps, seed=seed, config=config, eval_every=1 << 40, backend="serial"
-            )
-            found.append(float(report.evaluations[-1]["return"]))
-        half = 1.96 * statistics.stdev(found) / seeds**0.5 if seeds > 1 else 0.0
-        mean = statistics.fmean(found)
-        each = ", ".join(f"{one:.4g}" for one in found)
-        print(f"| {loop} | {seeds} | {mean:.4g} | {mean - half:.4g} to {mean + half:.4g} | {each} |", flush=True)
+        runs = sorted(
+            (one for one in _runs(kept, world, steps) if one["loop"] == loop and one["seed"] in seeds),
+            key=lambda one: one["seed"],
+        )
+        last = [one["curve"][-1] for one in runs]
+        told = [_interval(last), ", ".join(f"{one:.4g}" for one in last)]
+        told.append(_interval([statistics.fmean(one["curve"]) for one in runs]))
+        told.append("" if runs[0]["lag"] is None else f"{statistics.fmean(one['lag'] for one in runs):.2f}")
+        print(f"| {loop} | {len(runs)} | {' | '.join(told)} |", flush=True)
+
+
+def _runs(kept: Path, world: str, steps: int | None) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+    return [one for one in found if one["world"] == world and steps in (None, one["steps"])]
+
+
+def _interval(values: list[float]) -> str:
+    """Return the mean of some values, and its 95% interval by Student's t."""
+    mean = statistics.fmean(values)
+    if len(values) < 2:
+        return f"{mean:.4g}"
+    half = STUDENT[len(values) - 2] * statistics.stdev(values) / len(values) ** 0.5
+    return f"{mean:.4g} ({mean - half:.4g} to {mean + half:.4g})"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--learners", nargs="*", choices=LEARNERS, default=list(LEARNERS))
-    parser.add_argument("--kinds", nargs="*", choices=("computes", "sleeps"), default=["computes", "sleeps"])
+    parser.add_argument("--kinds", nargs="*", choices=("computes", "sleeps", *KNOWN), default=["computes", "sleeps"])
     parser.add_argument("--workers", type=int, default=2, help="processes that step worlds, the caller being one")
     parser.add_argument("--learn", metavar="WORLD")
     parser.add_argument("--steps", type=int)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--cogs", type=int, help="how many agents learn in a world of Foundry")
+    parser.add_argument("--variants", nargs="*", default=[])
+    parser.add_argument("--kept", type=Path, default=Path("build/loops.jsonl"), help="where runs that learned are kept")
     parser.add_argument("--loops", nargs="*", choices=LOOPS, default=list(LOOPS))
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(run(**json.loads(options.one))))
+        asked = json.loads(options.one)
+        print(json.dumps(learned(**asked["learned"]) if "learned" in asked else run(**asked)))
         return
     print(machine.describe("torch", "numpy"), file=sys.stderr)
     if options.learn:
-        learn(options.learn, options.steps, options.seeds, options.loops)
+        game = {"cogs": options.cogs, "variants": options.variants} if options.cogs else {}
+        learn(options.learn, options.steps, options.seeds, options.loops, options.kept, **game)
         return
     heads = (
         "times sync (range)",

@@ -115,13 +115,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--runs", nargs="*", choices=RUNS, default=list(RUNS))
     options = parser.parse_args()
     draw, kills = random.Random(options.seed), 0
-    found: dict[str, Counter[str]] = {name: Counter() for name in RUNS}
+    found: dict[str, Counter[str]] = {name: Counter() for name in options.runs}
     with tempfile.TemporaryDirectory() as folder:
-        wanted = {name: run(name, Path(folder) / f"whole {number}", None) for number, name in enumerate(RUNS)}
+        wanted = {name: run(name, Path(folder) / f"whole {number}", None) for number, name in enumerate(found)}
         while kills < options.kills:
-            name = list(RUNS)[sum(counts["runs"] for counts in found.values()) % len(RUNS)]
+            name = list(found)[sum(counts["runs"] for counts in found.values()) % len(found)]
             (weights, seconds), out, counts = wanted[name], Path(folder) / "run", found[name]
             counts["runs"] += 1
             again = True

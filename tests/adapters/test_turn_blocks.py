@@ -109,5 +109,7 @@ def test_asked_ahead_or_in_order_every_turn_is_the_same():
 
 @pytest.mark.parametrize("turns", ["speculative", "auto"])
 def test_a_vector_environment_has_no_policies_to_ask_ahead(turns):
-    with pytest.raises(UsageError, match=r"turns must be one of .simultaneous., .sequential., got"):
+    with pytest.raises(
+        UsageError, match=r"turns must be one of .simultaneous., .sequential., got .* to evaluate, collect"
+    ):
         stretto.make_vec("foundry_1", 2, turns=turns)

@@ -53,3 +53,12 @@ def test_a_run_goes_on_with_the_same_loop_alone(tmp_path: Path, wanted: stretto.
     with pytest.raises(UsageError, match="loop"):
         trained({"loop": "sync"}, out=tmp_path / "run", resume=True)
     assert trained(out=tmp_path / "run", resume=True).agents == wanted.agents
+
+
+@pytest.mark.parametrize(("cores", "taken"), [(1, 1), (2, 3), (4, 4)])
+def test_worlds_leave_learners_a_core_where_there_are_more_than_two(cores: int, taken: int) -> None:
+    budget, seen = stretto.CpuBudget(cores), set[int]()
+    found = trained(cogs=1, backend="process", budget=budget, on_interval=lambda _: seen.add(budget.taken))
+    assert seen == {taken}
+    assert budget.taken == 0
+    assert found.agents == trained({"parallel": {"enabled": False}}, cogs=1).agents

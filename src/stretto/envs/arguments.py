@@ -12,6 +12,7 @@ from gymnasium.envs.registration import VectorizeMode
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_differing_spaces
 
+from stretto.core import AUTO, SPECULATIVE, TURNS
 from stretto.envs.messages import Built
 from stretto.errors import InvalidLayout, InvalidSpace, UsageError
 from stretto.registry import near
@@ -109,6 +110,17 @@ def check_words(**words: tuple[str, tuple[str, ...]]) -> None:
     for name, (value, known) in words.items():
         if value not in known:
             raise UsageError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+
+
+def check_turns(turns: str) -> None:
+    """Raise unless these are turns that a world is played in by whoever has no policies."""
+    if turns in (SPECULATIVE, AUTO):
+        known = ", ".join(map(repr, TURNS))
+        raise UsageError(
+            f"turns must be one of {known}, got {turns!r}: that asks policies, which a vector environment does not have; "
+            f"pass 'sequential' here, or turns={turns!r} to evaluate, collect or train"
+        )
+    check_words(turns=(turns, TURNS))
 
 
 def check_limits(**limits: Any) -> None:

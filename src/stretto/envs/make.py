@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode
 from stretto.adapters.blocks import as_env
 from stretto.autotune import Choice, choose_backend, why_not_alike
 from stretto.budget import CpuBudget, default_budget
-from stretto.core import SIMULTANEOUS, TURNS
+from stretto.core import SIMULTANEOUS
 from stretto.envs.arguments import (
     ObservationMode,
     Wrappers,
@@ -24,6 +24,7 @@ from stretto.envs.arguments import (
     check_known,
     check_limits,
     check_observation_mode,
+    check_turns,
     check_whole,
     check_words,
     from_vector_kwargs,
@@ -161,7 +162,6 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         on_crash=(on_crash, ("replay", "truncate", "raise")),
         checks=(checks, ("first", "always", "off")),
         global_rng=(global_rng, ("auto", "private", "shared")),
-        turns=(turns, TURNS),
     )
     check_limits(start_timeout=start_timeout, reset_timeout=reset_timeout, step_timeout=step_timeout)
     check_whole(
@@ -292,6 +292,7 @@ def _worlds(
     turns: str,
     group: GroupSettings,
 ) -> Worlds:
+    check_turns(turns)
     if vectorized:
         return _blocks(found(), vectorized, wrappers, group)
     return Singles(found(wrappers=(*wrappers, partial(as_env, turns=turns))), group)

@@ -80,6 +80,7 @@ class LearnerWorkers:
         self._holders: list[Worker | None] = [None] * len(learners)  # the workers that have the learners' states
         self._taken = 0 if workplace.budget is None else workplace.budget.taken  # by whoever steps worlds
         self._active = len(self._supervisor.seats)
+        self._said = False  # that some worker cannot be had
         self._tasks: dict[int, Learn] = {}
         self._asked: dict[int, Request] = {}  # those that are not done
         if overlaps:
@@ -175,10 +176,17 @@ class LearnerWorkers:
         except ResourceError as error:
             if seat.inline or number not in self.states:
                 raise
-            said = f"the caller computes what worker {seat.index} of the learners would, because that cannot be had: {error}"
-            warnings.warn(FewerWorkers(said), stacklevel=user_stacklevel())
-            seat.inline = True
+            self._compute_here(seat, error)
             return self._ask_seat(seat, number)
+
+    def _compute_here(self, seat: Seat, error: ResourceError) -> None:
+        """Let the caller do what a worker would that cannot be had; say so once, whoever else cannot be had later."""
+        seat.inline = True
+        if not self._said:
+            self._said = True
+            others = "" if len(self._supervisor.seats) == 1 else ", and of every other one that cannot be had either"
+            said = f"the caller does the work of worker {seat.index} of the learners{others}: {error}"
+            warnings.warn(FewerWorkers(said), stacklevel=user_stacklevel())
 
     def _ask_seat(self, seat: Seat, number: int) -> Request:
         task = self._tasks[number]
