@@ -43,11 +43,14 @@ class TurnAgents(NativeWorld):
         return self._outcome(_nothing(()) if acting else self._gathered_so_far(), acting)
 
     def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
-        world, self._ahead = self._world, None
-        for agent, action in actions_of(self._acting, actions).items():
-            self._at_first.pop(agent, None)
-            if world.can_act(agent):
-                world.act(agent, action)
+        can_act, act, given = self._world.can_act, self._world.act, actions_of(self._acting, actions)
+        if self._sequential:
+            self._ahead = None
+            for agent in given:
+                self._at_first.pop(agent, None)
+        for agent, action in given.items():
+            if can_act(agent):
+                act(agent, action)
         acting = self._who_acts() if self._sequential else ()
         if acting:
             none = self._nothing
@@ -59,8 +62,9 @@ class TurnAgents(NativeWorld):
 
     def _who_acts(self) -> tuple[AgentId, ...]:
         """Return who acts next in this turn: all who can, or just the first of them; nobody if it is at its end."""
-        able = filter(self._world.can_act, self._waiting)
-        return tuple(islice(able, 1) if self._sequential else able)
+        if not self._sequential:
+            return tuple(filter(self._world.can_act, self._here))
+        return tuple(islice(filter(self._world.can_act, self._waiting), 1))
 
     def _begin_turns(self) -> tuple[AgentId, ...]:
         """Begin a turn and return who acts in it; as long as nobody can, end it and begin the next one."""
@@ -90,6 +94,8 @@ class TurnAgents(NativeWorld):
 
     def _gathered_so_far(self) -> Outcome:
         """Return what turns have given since it was last told."""
+        if len(self._gathered) == 1:
+            return self._gathered.pop()
         given = functools.reduce(_merged, self._gathered) if self._gathered else _nothing(())
         self._gathered.clear()
         return given
@@ -123,7 +129,8 @@ class TurnAgents(NativeWorld):
         """Observe for some agents, at once if the world can do that."""
         if self._observe_many is not None and len(agents) > 1:
             return dict(zip(agents, self._observe_many(agents), strict=True))
-        return {agent: self._world.observe(agent) for agent in agents}
+        observe = self._world.observe
+        return {agent: observe(agent) for agent in agents}
 
 
 class Tentative(Generic[T]):

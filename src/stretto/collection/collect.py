@@ -29,6 +29,7 @@ from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.vector import VectorEnv
 from stretto.errors import UsageError
 from stretto.workers.cluster import Cluster, current_cluster, opened
+from stretto.workers.launcher import launcher
 
 ACT_ROWS = 32
 """How many rows a call of a policy that batches has for each agent. It decides last bits, so it is part of the plan."""
@@ -227,6 +228,7 @@ def open_collection(  # noqa: PLR0913  every choice has a name and a default her
         make_options["backend"] = "ray"
     elif make_options.get("backend") == "ray":
         cluster = current_cluster()
+    launcher().preload(__name__)  # and all that it imports, 49 modules: no worker has to
     make, trials = worlds_and_trials(world, source, settings, make_options, check_reuse=check_reuse)
     make = replace(make, apart=bool(make_options.get("isolate")) or make_options.get("backend") == "process")
 

@@ -30,13 +30,17 @@ def main() -> None:
     _ = stretto.make_vec  # imports what steps worlds
     gc.disable()  # while modules are imported, nothing becomes garbage: looking for it takes a seventh of the time
     for module in sys.argv[4:]:
-        with contextlib.suppress(Exception):  # whoever needs it imports it again, and hears why that fails
-            importlib.import_module(module)
+        _preload(module)
     gc.enable()
     server = _ForkServer(channel, caller)
     server.run()
     for pid in server.stack_fds:
         kill_group(pid)
+
+
+def _preload(module: str) -> None:
+    with contextlib.suppress(Exception):  # whoever needs it imports it again, and hears why that fails
+        importlib.import_module(module)
 
 
 class _ForkServer:
@@ -75,6 +79,10 @@ class _ForkServer:
         if not data:
             return False
         number, count = PAIR.unpack(data)
+        if number == 0:
+            _preload(self.channel.recv(count).decode())
+            gc.freeze()
+            return True
         try:
             if len(fds) < count:  # the kernel drops those that exceed the limit of this process
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

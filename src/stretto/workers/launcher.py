@@ -29,7 +29,10 @@ from stretto.budget import native_thread_variables
 from stretto.errors import LauncherFailed, ResourceError, resources
 
 PAIR = struct.Struct("<qq")
-"""A request: its number, and how many descriptors come with it. The reply: the same number, and a process id or -errno."""
+"""A request: its number, and how many descriptors come with it. The reply: the same number, and a process id or -errno.
+
+A module to import is the number 0 and the length of its name, which follows. It has no reply.
+"""
 
 _ANSWER_SECONDS = 60.0
 """How long the launcher may take to answer: at first it imports numpy and gymnasium."""
@@ -75,9 +78,15 @@ class Launcher:
         return None if self._process is None else self._process.pid
 
     def preload(self, module: str) -> None:
-        """Let the launcher import a module, so that no worker has to; one that runs already is left as it is."""
-        if module not in self._preloads:
+        """Let the launcher import a module, so that no worker has to. One that runs already does it at once."""
+        with self._lock:
+            if module in self._preloads:
+                return
             self._preloads.append(module)
+            if self._socket is not None:
+                name = module.encode()
+                with contextlib.suppress(OSError):  # whoever asks for a worker finds out, and starts another launcher
+                    self._socket.sendall(PAIR.pack(0, len(name)) + name)
 
     def start(self) -> None:
         """Start the launcher now, unless it runs: it gets ready while its caller does something else.

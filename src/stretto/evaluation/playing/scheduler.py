@@ -23,6 +23,7 @@ from stretto.evaluation.records import LARGEST, EpisodeFailure, EpisodeRecord, s
 from stretto.workers.agreement import leave_out_who_differs
 from stretto.workers.base import Backend
 from stretto.workers.cluster import Cluster
+from stretto.workers.launcher import launcher
 from stretto.workers.requests import Request
 from stretto.workers.supervisor import Supervisor
 
@@ -50,6 +51,7 @@ class Scheduler:
         on_episode: Callable[[EpisodeRecord], None] = lambda _: None,
     ) -> None:
         self._plan, self._settings, self._on_episode = plan, settings, on_episode
+        launcher().preload(EpisodeWorkerFactory.__module__)  # and all that it imports: no worker has to
         self._supervisor = Supervisor(backend, native_threads=plan.native_threads)
         factory = EpisodeWorkerFactory(plan, settings)  # one for all: it travels once to each node of a cluster
         for _ in range(workers):
