@@ -152,6 +152,7 @@ def stretto_run(problem: Problem, config: Config, seed: int, *, looks: bool) -> 
     from stretto.training.loop import Loop, Pace
     from stretto.training.run import build_learner
     from stretto.training.sets import LearnerSet
+    from stretto.training.sides import SteppedHere
     from stretto.workers.backends import SERIAL
 
     NativeThreads(1).cap_for_good()
@@ -171,7 +172,7 @@ def stretto_run(problem: Problem, config: Config, seed: int, *, looks: bool) -> 
         policy.greedy = False
         return answer.actions[0], answer.states
 
-    loop = Loop(worlds, learners, Trials(seed), Pace(config.settings.rows, config.steps))
+    loop = Loop(SteppedHere(worlds, Trials(seed)), learners, Pace(config.settings.rows, config.steps))
     course = Course(problem, act, looks=looks)
     for interval in loop:
         course.look(interval.steps)

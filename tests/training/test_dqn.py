@@ -35,6 +35,7 @@ from stretto.training.learners.dqn_settings import DqnSettings  # noqa: E402
 from stretto.training.loop import Loop, Pace  # noqa: E402
 from stretto.training.schedules import Schedule  # noqa: E402
 from stretto.training.sets import LearnerSet  # noqa: E402
+from stretto.training.sides import SteppedHere  # noqa: E402
 from stretto.workers.backends import PROCESS, SERIAL  # noqa: E402
 from stretto.workers.base import Backend  # noqa: E402
 
@@ -62,7 +63,7 @@ def weights_after(world: str, settings: DqnSettings, size: int = 8, backend: Bac
         worlds = BlockWorlds(envs)
         blocks = learner_blocks(worlds.kinds, 7, worlds.count, size)
         learners = LearnerSet(partial(build, blocks, settings), len(blocks), Workplace(backend, 2))
-        loop = Loop(worlds, learners, Trials(7), Pace(settings.rows, 120))
+        loop = Loop(SteppedHere(worlds, Trials(7)), learners, Pace(settings.rows, 120))
         for _ in loop:
             pass
         loop.close()

@@ -35,6 +35,7 @@ from stretto.training.learners.ppo_settings import PpoSettings  # noqa: E402
 from stretto.training.loop import Loop, Pace  # noqa: E402
 from stretto.training.schedules import Schedule  # noqa: E402
 from stretto.training.sets import LearnerSet  # noqa: E402
+from stretto.training.sides import SteppedHere  # noqa: E402
 from stretto.workers.backends import PROCESS, SERIAL, THREAD  # noqa: E402
 from stretto.workers.base import Backend  # noqa: E402
 
@@ -80,7 +81,7 @@ def loop_of(
             Workplace(backend, workers, limit_seconds=limit_seconds, budget=budget),
             ahead=int(overlaps),
         )
-        loop = Loop(worlds, learners, Trials(7), Pace(settings.rows, steps))
+        loop = Loop(SteppedHere(worlds, Trials(7)), learners, Pace(settings.rows, steps))
         try:
             yield loop, learners
         finally:

@@ -27,6 +27,7 @@ from stretto.training.learners.ppo import Ppo, PpoSettings  # noqa: E402
 from stretto.training.loop import Loop, Pace  # noqa: E402
 from stretto.training.schedules import Schedule  # noqa: E402
 from stretto.training.sets import LearnerSet  # noqa: E402
+from stretto.training.sides import SteppedHere  # noqa: E402
 from stretto.training.state_files import read_state, state_contents  # noqa: E402
 from stretto.workers.backends import PROCESS, SERIAL  # noqa: E402
 
@@ -73,7 +74,7 @@ def loop_of(
         blocks = learner_blocks(worlds.kinds, 7, worlds.count)
         learners = LearnerSet(partial(learner, settings, blocks), len(blocks), Workplace(sets, 2), ahead=int(overlaps))
         pace = Pace(settings.rows, intervals * 4 * settings.rows - 60)
-        loop = Loop(worlds, learners, Trials(7), pace, resumable=True)
+        loop = Loop(SteppedHere(worlds, Trials(7), resumable=True), learners, pace)
         try:
             yield loop, learners
         finally:

@@ -62,6 +62,7 @@ def train_command(  # noqa: PLR0913, PLR0917  one parameter an option
     ] = None,
     backend: options.Backend = "auto",
     jobs: options.Jobs = None,
+    cluster: options.Cluster = None,
     device: options.Device = None,
     debug: Annotated[bool, flag("--debug", help="Do everything in one thread of this process.")] = False,
     out: options.Out = None,
@@ -128,6 +129,7 @@ def _of_one(values: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
     return {
         "seed": asked.seed,
         "workers": values["jobs"] or None,
+        "cluster": values["cluster"],
         "trace": False if trace is None else trace or True,
         "resume": resume is not None if out is None else resume or False,
         "out": out or resume,
@@ -137,9 +139,10 @@ def _of_one(values: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
 def _check_several(context: typer.Context, values: Mapping[str, Any]) -> None:
     """Refuse options that several seeds cannot have."""
     both = values["out"] is not None and values["resume"] is not None
-    if is_given(context, "seed") or values["trace"] is not None or both:
+    if is_given(context, "seed") or values["trace"] is not None or values["cluster"] is not None or both:
         raise UsageError(
-            "--seeds are several runs, got --seed, --trace, or --resume and --out together; leave one of them out"
+            "--seeds are several runs on this machine, got --seed, --trace, --cluster, or --resume and --out together; leave "
+            "one of them out"
         )
 
 

@@ -156,10 +156,13 @@ class Collector:
         stage = stage_of(self.worlds, self.runner, self._policies, turns=self._turns)
         return Queue(count, trials).play(CappedStage(stage, NativeThreads()))
 
-    def segments(self, horizon: int, trials: Trials, *, resumable: bool = False) -> Segments:
+    def segments(
+        self, horizon: int, trials: Trials, *, resumable: bool = False, first: int = 0, among: int | None = None
+    ) -> Segments:
         """Play for ever; give `horizon` rows of every slot at a time. Each slot has a sequence of trials of its own.
 
-        What is `resumable` remembers the actions of the trials under way, so that its state can be saved.
+        What is `resumable` remembers the actions of the trials under way, so that its state can be saved. The slots may be
+        those from `first` on `among` so many.
 
         Raises:
             UsageError: if it is to be resumable, and these worlds or policies cannot be restored.
@@ -167,7 +170,8 @@ class Collector:
         if resumable and (reason := why_not_resumable(self.worlds, self.runner)) is not None:
             raise UsageError(reason)
         log = TrialLog(self.worlds.count) if resumable else None
-        return Segments(stage_of(self.worlds, self.runner, self._policies, horizon, log, self._turns), trials)
+        stage = stage_of(self.worlds, self.runner, self._policies, horizon, log, self._turns)
+        return Segments(stage, trials, first, stage.count if among is None else among)
 
     def __enter__(self) -> Self:
         return self
@@ -184,8 +188,8 @@ class Collector:
 class Segments:
     """Segments that follow each other for ever: see `Collector.segments`."""
 
-    def __init__(self, stage: BlockStage, trials: Trials) -> None:
-        self._stage, self._trials = stage, trials
+    def __init__(self, stage: BlockStage, trials: Trials, first: int, among: int) -> None:
+        self._stage, self._trials, self._first, self._among = stage, trials, first, among
         self._begun = np.zeros(stage.count, np.int64)  # how many trials each slot has begun
         self._found = self._played([])
 
@@ -195,7 +199,7 @@ class Segments:
 
     def _next_trial(self, slot: int) -> Trial:
         self._begun[slot] += 1
-        return self._trials.trial(int(self._begun[slot] - 1) * self._stage.count + slot)
+        return self._trials.trial(int(self._begun[slot] - 1) * self._among + self._first + slot)
 
     @property
     def counted(self) -> Counted:

@@ -11,7 +11,7 @@ from stretto.envs.arguments import check_known, check_limits, check_whole, check
 from stretto.envs.make import make_vec
 from stretto.workers.backends import BACKENDS
 
-_OWN = ("id_or_factory", "num_envs", "copy", "tasks", "misplaced")
+_OWN = ("id_or_factory", "num_envs", "copy", "tasks", "first_slot", "misplaced")
 """Parameters of `make_vec` that a collection fills in itself."""
 
 _USUAL_LIMIT = 60.0

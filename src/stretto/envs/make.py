@@ -91,6 +91,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     native_threads: int = 1,
     vectorized: bool | int | None = None,
     budget: CpuBudget | None = None,
+    first_slot: int = 0,
     vectorization_mode: VectorizeMode | str | None = None,
     vector_kwargs: Mapping[str, Any] | None = None,
     **misplaced: Never,
@@ -137,6 +138,8 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
             number of blocks, not on that of workers. By default `backend="auto"` uses a vectorized form only if it is
             seen to give the same numbers as the plain environments.
         budget: the cores to draw on; default: those of this process.
+        first_slot: what the first environment is called, if these are some of more: its number decides what it draws while
+            it is made, and stands in messages.
         vectorization_mode: as in `gymnasium.make_vec`: `"sync"` means `backend="serial"`, `"async"` means
             `backend="process"`, and `"vector_entry_point"` means `vectorized=True`.
         vector_kwargs: as in `gymnasium.make_vec`: another place for `copy`, `observation_mode` and `autoreset_mode`;
@@ -172,7 +175,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         replay_limit=(replay_limit, 0),
     )
     check_tasks(tasks)
-    group = GroupSettings(mode, episode_seeds, global_rng, checks)
+    group = GroupSettings(mode, episode_seeds, global_rng, checks, first_slot)
     asked: dict[str, Any] = {"variants": variants, "turns": turns, "cogs": cogs, "map_seed": map_seed}
     found = partial(makers_of, id_or_factory, num_envs, env_kwargs, **asked)
     one_by_one = wrappers or tasks or episode_seeds or observation_mode != "same"

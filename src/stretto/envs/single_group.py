@@ -35,6 +35,7 @@ class EnvGroup:
         self, makers: Sequence[Maker], first: int, settings: GroupSettings, worker: int, position: memoryview[int]
     ) -> None:
         self.first, self.worker, self.position = first, worker, position
+        self._first_slot = settings.first_slot
         self.count = len(makers)
         self.everyone = range(self.count)
         self.units: Sequence[range] = [range(i, i + 1) for i in self.everyone]
@@ -111,7 +112,7 @@ class EnvGroup:
         i = self.position[0] - 1
         slot = self.slots[i if 0 <= i < self.count else 0]
         doing = "resetting" if slot.resetting else self._doing
-        place = Place(doing, worker=self.worker, slot=slot.number, seed=slot.seed)
+        place = Place(doing, worker=self.worker, slot=self._first_slot + slot.number, seed=slot.seed)
         if slot.episode < 0:
             return place
         step = self.clock.now - self.clock.starts[slot.number - self.first] if doing == "stepping" else None

@@ -53,16 +53,17 @@ Started = tuple[Any, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """What all slots of a vector environment have in common."""
+    """What all slots of a vector environment have in common; the first of them may be called `first_slot`."""
 
     autoreset_mode: AutoresetMode
     episode_seeds: bool
     global_rng: str
     checks: str
+    first_slot: int = 0
 
     def private_generators(self, number: int) -> PrivateGenerators:
         """Return those of the world in slot `number`, or of the block that begins there; some are never needed."""
-        tree = SeedTree(0).child("construct", number)
+        tree = SeedTree(0).child("construct", self.first_slot + number)
         if self.global_rng == "auto":
             return PrivateGenerators(tree, PROBATION_CALLS)
         return PrivateGenerators(tree, 0, GLOBAL_GENERATORS if self.global_rng == "private" else ())

@@ -135,6 +135,19 @@ class Buffer(Generic[L]):
         self._set_counters(saved["counters"])
         read_safetensors(files[f"{name}.safetensors"], into=self._arrays(saved["counters"]["first"]))
 
+    def replica(self) -> dict[str, Any]:
+        """Return all that another buffer of this layout needs to `become` this one, with what snapshots still show."""
+        counters = self._counters() | {"first": max(0, self._ring.head + 1 - self.layout.ring.rows)}
+        return {"counters": counters, "arrays": self._arrays(counters["first"])}
+
+    def become(self, replica: Mapping[str, Any]) -> None:
+        """Become what `replica` has returned, perhaps in another process; what is written next goes on from there."""
+        self._set_counters(replica["counters"])
+        mine = self._arrays(replica["counters"]["first"])
+        for name, parts in replica["arrays"].items():
+            for target, part in zip(mine[name], parts, strict=True):
+                target[...] = part
+
     def _signature(self) -> dict[str, Any]:
         ring = self.layout.ring
         return {

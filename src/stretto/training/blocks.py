@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.core import AgentKind
+from stretto.core import AgentId, AgentKind
 from stretto.seeding.streams import SeedTree
 from stretto.training.learners.base import LearnerBlock
 
@@ -49,6 +49,12 @@ def parts_of(block: LearnerBlock, count: int) -> list[LearnerBlock]:
     sizes = [agents // count + (number < agents % count) for number in range(min(count, agents))]
     spans = [slice(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
     return [replace(block, agents=block.agents[span], trees=block.trees[span]) for span in spans]
+
+
+def policy_numbers(blocks: Sequence[Sequence[AgentId]], kinds: Sequence[AgentKind]) -> dict[AgentId, int]:
+    """Return the number of the block whose policy each agent follows."""
+    numbers = {agent: number for number, agents in enumerate(blocks) for agent in agents}
+    return {agent: numbers[agent] for kind in kinds for agent in kind.agents}
 
 
 def joined(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -17,9 +17,18 @@ from stretto.budget import CpuBudget
 from stretto.core import AgentId
 from stretto.errors import FewerWorkers, ResourceError, user_stacklevel
 from stretto.spaces import Array
+from stretto.storage.block import Piece
 from stretto.storage.copies import CopiesLayout, StateCopies
 from stretto.storage.of_layout import AnyBuffer, buffer_of
-from stretto.training.learner_service import Learn, Learned, LearnerPlace, LearnerService, LearnerStates, task_of
+from stretto.training.learner_service import (
+    Learn,
+    Learned,
+    LearnerPlace,
+    LearnerService,
+    LearnerStates,
+    News,
+    task_of,
+)
 from stretto.training.learners.base import Learner
 from stretto.training.learners.failures import LearnerFailure
 from stretto.workers.base import Backend, Worker
@@ -43,7 +52,8 @@ class Workplace:
 
     A learner that takes longer than `limit_seconds` for an interval hangs. `on_failure` says what follows if one raises: the
     run stops, or its agents act on with what they have learned, and learn no more. While others have leased more cores of
-    the `budget` than when this began, there are as many fewer workers, but one at least.
+    the `budget` than when this began, there are as many fewer workers, but one at least. One that was lost is replaced if
+    there is `room` for another.
     """
 
     backend: Backend
@@ -52,6 +62,12 @@ class Workplace:
     limit_seconds: float | None = None
     on_failure: OnFailure = "stop"
     budget: CpuBudget | None = None
+    room: Callable[[], bool] = lambda: True
+
+    @property
+    def is_far(self) -> bool:
+        """Whether workers see none of the caller's memory."""
+        return self.backend.pickles and not self.backend.shares_memory
 
 
 class LearnerWorkers:
@@ -67,6 +83,7 @@ class LearnerWorkers:
     ) -> None:
         self._learners, self._place, overlaps = learners, workplace, ahead > 0
         backend, workers = workplace.backend, min(workplace.workers, len(learners))
+        self._unsent: list[list[Piece]] = [[] for _ in learners]
         inline = [backend.start is None] * workers
         if workers > 1 and backend.caller_works and not overlaps:
             inline[0] = True
@@ -99,21 +116,30 @@ class LearnerWorkers:
         for number, learner in enumerate(self._learners):
             states, offset, layout = None, end, replace(learner.layout, ahead=ahead)
             end = -(-layout.ring.fields(offset)[1] // 64) * 64
-            if apart[number]:
+            sent = apart[number] and self._place.is_far
+            if apart[number] and not sent:
                 states = CopiesLayout.of(learner.state(), end)
                 end = states.fields[1]
-            places[number] = LearnerPlace(layout, offset, states)
+            places[number] = LearnerPlace(layout, offset, states, sent)
         arena = self._supervisor.arena
         arena.allocate(end, "the buffers of all learners", "keep fewer steps, or smaller observations")
         self.buffers: list[AnyBuffer] = [
             buffer_of(place.layout, arena=arena, offset=place.offset) for place in places.values()
         ]
         self.states = {
-            number: LearnerStates(self._learners[number], StateCopies.new(place.states, arena))
+            number: LearnerStates(
+                self._learners[number], None if place.states is None else StateCopies.new(place.states, arena)
+            )
             for number, place in places.items()
-            if place.states is not None
+            if place.states is not None or place.sent
         }
         return places
+
+    def extend(self, number: int, piece: Piece) -> None:
+        """Write a piece into the buffer of a learner."""
+        self.buffers[number].extend(piece)
+        if self._place.is_far and number in self.states:
+            self._unsent[number].append(piece)
 
     # ---- asking ----
 
@@ -130,8 +156,12 @@ class LearnerWorkers:
 
     @property
     def is_done(self) -> bool:
-        """Whether all that was begun is answered; this looks at shared words alone."""
+        """Whether all that was begun is answered; this looks at words alone, which far workers send."""
         workers = [(request, request.seat.worker) for request in self._asked.values()]
+        if self._place.is_far:
+            for _, worker in workers:
+                if worker is not None:
+                    worker.exchange()
         return all(worker is None or worker.words[DONE] >= request.number for request, worker in workers)
 
     def answers(self) -> Iterator[tuple[int, Learned]]:
@@ -167,11 +197,20 @@ class LearnerWorkers:
     def _seat(self, number: int) -> Seat:
         """Return who computes a learner now: any worker that is used, or the caller, if the learner is its own."""
         here = self._place.backend.pickles and number not in self.states
-        return self._supervisor.seats[0 if here else number % self._active]
+        seat = self._supervisor.seats[0 if here else number % self._active]
+        if self._lacks_room(seat):
+            others = [one for one in self._supervisor.seats[: self._active] if one.worker is not None]
+            seat = others[number % len(others)] if others else seat
+        return seat
+
+    def _lacks_room(self, seat: Seat) -> bool:
+        return seat.worker is None and not seat.inline and not self._place.room()
 
     def _ask(self, number: int) -> Request:
         seat = self._seat(number)
         try:
+            if self._lacks_room(seat):
+                raise ResourceError("no node has room for it")
             return self._ask_seat(seat, number)
         except ResourceError as error:
             if seat.inline or number not in self.states:
@@ -194,12 +233,20 @@ class LearnerWorkers:
         held = number not in self.states or (seat.worker is not None and seat.worker is self._holders[number])
         begins = None if held else self.states[number].lend(task.version - 1)
         fresh = number not in self.states or not held
-        message, doing = replace(task, begins=begins, frozen=()), task_of(number, self._agents(number))
+        news = self._news(number, held=held) if self._place.is_far else None
+        if seat.inline:
+            news = None  # it sees the caller's memory
+        message, doing = replace(task, begins=begins, frozen=(), news=news), task_of(number, self._agents(number))
         request = self._supervisor.ask(seat, sender(message), doing, self._place.limit_seconds, fresh=fresh)
         self._holders[number] = seat.worker
         if trace.active is not None and seat.worker is not None and seat.worker.pid is not None:
             trace.active.names[seat.worker.pid] = f"learner {seat.index}"
         return request
+
+    def _news(self, number: int, *, held: bool) -> News:
+        """Return what a worker has to be sent that has seen all that was sent before, or nothing."""
+        pieces, self._unsent[number] = self._unsent[number], []
+        return News(None, tuple(pieces)) if held else News(self.buffers[number].replica())
 
     def _ask_again(self, number: int) -> None:
         """Let a learner do its interval anew, from the state before it."""

@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import sub
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stretto.collection.collector import Collector, Trials, why_not_resumable
 from stretto.collection.experience import Segment
-from stretto.collection.pieces import piece_of
-from stretto.collection.turn_stage import Turns
-from stretto.collection.worlds import BlockWorlds
-from stretto.core import SEQUENTIAL, AgentId
+from stretto.core import AgentId
 from stretto.policies.ahead import NOT_COUNTED, Counted
-from stretto.policies.block_runner import BlockRunner
-from stretto.run_trace import traced_call, traced_runner, traced_worlds
+from stretto.run_trace import traced_call
 from stretto.training.learners.base import Metrics
 from stretto.training.learners.failures import LearnerFailure
 from stretto.training.orders import Free, InTurn, Order, Pipelined
-from stretto.training.phases import AWAITING, Phases, before_each
+from stretto.training.phases import AWAITING, Phases
 from stretto.training.sets import LearnerSet, Learning
+
+if TYPE_CHECKING:
+    from stretto.training.sides import Side
 
 
 @dataclass(frozen=True)
@@ -81,43 +79,22 @@ class Loop:
 
     What is learned from interval k is acted by from interval k + 1 on. Learners that may be one interval behind are
     pipelined: what they learn is acted by from interval k + 2 on, because k + 1 is collected meanwhile. If they are free, it
-    is acted by as soon as it is there. A call of a policy has `act_rows` rows for each agent, by default one for each
-    environment.
+    is acted by as soon as it is there. A `side` collects.
     """
 
-    def __init__(
-        self,
-        worlds: BlockWorlds,
-        learners: LearnerSet,
-        trials: Trials,
-        pace: Pace,
-        *,
-        act_rows: int | None = None,
-        resumable: bool = False,
-        turns: str = SEQUENTIAL,
-    ) -> None:
-        self._learners, self._pace = learners, pace
-        numbers = {agent: number for number, agents in enumerate(learners.agents) for agent in agents}
-        followed = {agent: numbers[agent] for kind in worlds.kinds for agent in kind.agents}
+    def __init__(self, side: Side, learners: LearnerSet, pace: Pace) -> None:
+        self._side, self._learners, self._pace = side, learners, pace
         self._phases = Phases("learning" if not learners.ahead else AWAITING)
-        policies = [one.policy for one in learners.learners]
-        self._runner = BlockRunner(policies, act_rows or worlds.count, parts=learners.parts)
         finish = self._phases.timed(self._phases.learning, traced_call(self._finish, self._phases.learning))
         self._order: Order
         if pace.free:
             self._order = Free(learners, finish, learners.ahead)
         else:
             self._order = Pipelined(learners, finish) if learners.ahead else InTurn(learners, finish)
-        runner = self._phases.of_runner(self._runner)
-        if pace.free:
-            runner = before_each(runner, "act_block", self._order.poll)
-        seen = traced_worlds(self._phases.of_worlds(worlds))
-        self._collector = Collector(seen, traced_runner(runner), followed, Turns(turns))
-        self.why_not_resumable = why_not_resumable(worlds, runner)
-        resumable = resumable and self.why_not_resumable is None
-        self._segments = self._collector.segments(pace.rows, trials, resumable=resumable)
-        self._running = [np.zeros((worlds.count, len(kind.agents))) for kind in worlds.kinds]
-        self._played = np.zeros(worlds.count, np.int64)  # the episodes of each slot that have ended
+        side.begin(learners, pace.rows, self._phases, self._order.poll if pace.free else None)
+        self.why_not_resumable = side.why_not_resumable
+        self._running = [np.zeros((side.count, len(kind.agents))) for kind in side.kinds]
+        self._played = np.zeros(side.count, np.int64)  # the episodes of each slot that have ended
         self.steps = self.intervals = 0
 
     def __iter__(self) -> Iterator[Interval]:
@@ -125,14 +102,13 @@ class Loop:
             self._finish()
         while not self.over:
             self._phases.take()  # whoever looked at the last interval took some time
-            lag, before = self.intervals - self._runner.version, self._segments.counted
-            segment = next(self._segments)
-            asking = Counted(*map(sub, self._segments.counted, before))
+            lag, before = self.intervals - self._side.version, self._side.counted
+            segment = self._side.collect()
+            asking = Counted(*map(sub, self._side.counted, before))
             returns = self._count(segment)
             if self._pace.episodes > 1:
                 segment = self._without_inner_ends(segment)
-            for buffer in self._learners.buffers:
-                buffer.extend(piece_of(segment, buffer.block))
+            self._learners.extend(segment)
             learned = self._order.learn(self._progress, last=self.over)
             metrics: dict[AgentId, Metrics] = {agent: {} for agents in self._learners.agents for agent in agents}
             for one in learned:
@@ -142,13 +118,13 @@ class Loop:
             yield Interval(self.intervals, self.steps, returns, metrics, failures, seconds, overlap, asking)
 
     def _overlap(self, lag: int, learned: Sequence[Learning], seconds: float) -> Overlap:
-        replayed = self._pace.replays * self._runner.version / self.intervals
+        replayed = self._pace.replays * self._side.version / self.intervals
         return Overlap(lag, replayed, sum(one.seconds for one in learned), seconds)
 
     def _finish(self) -> Learning:
         """Wait for learners, and let policies have what they learned."""
         found = self._learners.finish()
-        self._runner.publish(found.version, found.weights)
+        self._side.publish(found.version, found.weights)
         return found
 
     @property
@@ -197,15 +173,15 @@ class Loop:
             "intervals": self.intervals,
             "running": self._running,
             "played": self._played,
-            "collector": self._segments.state(),
+            "collector": self._side.state(),
             **self._learners.state(),
         }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` has returned, before the first interval."""
-        self._segments.restore(state["collector"])
+        self._side.restore(state["collector"])
         self._learners.load_state(state)
-        self._runner.publish(self._learners.version, {})
+        self._side.publish(self._learners.version, {})
         self.steps, self.intervals = int(state["steps"]), int(state["intervals"])
         for mine, saved in zip(self._running, state["running"], strict=True):
             mine[...] = saved
@@ -216,4 +192,4 @@ class Loop:
     def close(self) -> None:
         """Let go of worlds, policies and learners; may be called twice."""
         self._learners.close()
-        self._collector.close()
+        self._side.close()

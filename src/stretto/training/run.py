@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +18,7 @@ from stretto.budget import CpuBudget, NativeThreads
 from stretto.collection.collector import Trials
 from stretto.collection.making import TrialMaker
 from stretto.collection.worlds import BlockWorlds
-from stretto.core import AgentId, BlockPolicy
+from stretto.core import AgentId, AgentKind, BlockPolicy
 from stretto.envs.make import make_vec
 from stretto.errors import BlocksMatter, UsageError, user_stacklevel
 from stretto.policies.networks.check import stacks_exactly
@@ -29,8 +29,10 @@ from stretto.training.learner_workers import Workplace
 from stretto.training.learners.base import Learner, LearnerBlock
 from stretto.training.learners.known import learner_named
 from stretto.training.loop import Interval, Loop, Pace
+from stretto.training.nodes import Nodes, player_of
 from stretto.training.sets import LearnerSet
 from stretto.training.settings import Config
+from stretto.training.sides import PlayedElsewhere, Side, SteppedHere
 from stretto.training.turns import LearningTurns, priority_named
 from stretto.workers.backends import PROCESS, SERIAL, THREAD
 from stretto.workers.base import Backend
@@ -109,10 +111,10 @@ def _replays(settings: Any, environments: int) -> float:
     return float(getattr(settings, "epochs", 1))
 
 
-def _joined_episodes(config: Config, worlds: BlockWorlds) -> int:
+def _joined_episodes(config: Config, kinds: Sequence[AgentKind]) -> int:
     """Return how many episodes are one to learners."""
     episodes = config.trials.episodes if config.trials.across else 1
-    agents = [agent for kind in worlds.kinds for agent in kind.agents]
+    agents = [agent for kind in kinds for agent in kind.agents]
     if episodes > 1 and len(agents) > 1:
         raise UsageError(
             f"trials.across joins the episodes of one agent, got {len(agents)} agents; set trials.across to false"
@@ -148,6 +150,70 @@ def _apart(choices: Choices, workers: int, make: TrialMaker) -> int:
     return learning if 2 * learning < workers else 0
 
 
+@dataclass(frozen=True)
+class _Layout:
+    """Which agents learn together, in which parts of each block of the plan, and where; and how many workers collect."""
+
+    blocks: list[LearnerBlock]
+    parts: list[int]
+    place: Workplace
+    collecting: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        config: Config,
+        choices: Choices,
+        settings: Any,
+        kinds: Sequence[AgentKind],
+        seed: int,
+        cores: CpuBudget | Nodes,
+    ) -> _Layout:
+        devices = config.device.split(",") if isinstance(cores, Nodes) else _checked_devices(config)
+        where: Any = {"devices": devices, "stale": choices.loop == "free"}
+        planned = learner_blocks(kinds, seed, config.num_envs, config.block, **where)
+        build = partial(build_learner, config.learner, settings, planned)
+        exact, collecting = _stacks_exactly(planned, build, settings), 0
+        if isinstance(cores, CpuBudget):
+            is_long = choices.learner_set == "auto" and exact and _is_long(config, planned, build)
+            backend, learning = _where(choices, choices.workers or cores.total, is_long=is_long)
+        else:
+            agents = sum(len(block.agents) for block in planned)
+            collecting, learning = cores.split(choices.workers, config.num_envs, agents)
+            backend, learning = (cores.backend, learning) if learning else (SERIAL, 1)
+        if exact and choices.learner_set == "sequential":
+            planned = learner_blocks(kinds, seed, config.num_envs, 1, **where)
+        parts = [[block] for block in planned]
+        if exact and backend is not SERIAL and _is_separable(config):
+            parts = [parts_of(block, -(-learning // len(planned))) for block in planned]
+        if choices.loop != "sync" and backend is not SERIAL:
+            learning = min(learning, sum(map(len, parts)))
+        limits = config.native_threads, config.learner_seconds, config.on_failure
+        if isinstance(cores, Nodes):
+            place = Workplace(backend, learning, *limits, room=cores.room)
+        else:
+            place = Workplace(backend, learning, *limits, cores)
+        return cls([part for some in parts for part in some], list(map(len, parts)), place, collecting)
+
+
+def _worlds(
+    stack: ExitStack, make: TrialMaker, config: Config, cores: CpuBudget | Nodes, options: dict[str, Any], apart: int
+) -> BlockWorlds | None:
+    """Make the worlds that this process steps, on the cores that learners leave, unless they are on a cluster."""
+    if isinstance(cores, Nodes):
+        return None
+    stack.callback(cores.lease(apart).release)
+    envs = make_vec(make, config.num_envs, copy=False, budget=cores, **options)
+    stack.callback(envs.close)
+    return BlockWorlds(envs)
+
+
+def _kinds_of(make: TrialMaker) -> list[AgentKind]:
+    """Make a world to look at who acts in it."""
+    with make_vec(make, 1, backend="serial", vectorized=False) as envs:
+        return BlockWorlds(envs).kinds
+
+
 class Run:
     """Collects and learns, an interval at a time, until it has done all steps; a context manager.
 
@@ -156,7 +222,7 @@ class Run:
         trials: what is played in the worlds.
         config: how agents learn, and how that is computed.
         seed: of everything random.
-        budget: the cores to draw on.
+        cores: those to draw on: of this machine, or of the nodes of a cluster, where both sides compute then.
         options: as of `make_vec`.
         resumable: whether its state will be saved.
     """
@@ -167,7 +233,7 @@ class Run:
         trials: Trials,
         config: Config,
         seed: int,
-        budget: CpuBudget,
+        cores: CpuBudget | Nodes,
         options: dict[str, Any],
         *,
         resumable: bool = False,
@@ -176,45 +242,41 @@ class Run:
         rows = config.settings.rows * config.parallel.train_interval
         settings = replace(config.settings, rows=rows)
         options = world_options(choices, options)
+        act_rows = config.num_envs if config.act_rows == "auto" else config.act_rows
         self._stack = ExitStack()
         with ExitStack() as stack:
             stack.enter_context(NativeThreads(config.native_threads).capped())
-            workers = choices.workers or budget.total
-            apart = _apart(choices, workers, make)
-            stack.callback(budget.lease(apart).release)
-            envs = make_vec(make, config.num_envs, copy=False, budget=budget, **options)
-            stack.callback(envs.close)
-            worlds = BlockWorlds(envs)
-            where: Any = {"devices": _checked_devices(config), "stale": choices.loop == "free"}
-            planned = learner_blocks(worlds.kinds, seed, worlds.count, config.block, **where)
-            build = partial(build_learner, config.learner, settings, planned)
-            exact = _stacks_exactly(planned, build, settings)
-            is_long = choices.learner_set == "auto" and exact and _is_long(config, planned, build)
-            backend, learning = _where(choices, workers, is_long=is_long)
-            if exact and choices.learner_set == "sequential":
-                planned = learner_blocks(worlds.kinds, seed, worlds.count, 1, **where)
-            parts = [[block] for block in planned]
-            if exact and backend is not SERIAL and _is_separable(config):
-                parts = [parts_of(block, -(-learning // len(planned))) for block in planned]
-            blocks = [part for some in parts for part in some]
-            if choices.loop != "sync" and backend is not SERIAL:
-                learning = min(learning, sum(map(len, parts)))
-                stack.callback(budget.lease(learning - apart).release)
+            apart = 0 if isinstance(cores, Nodes) else _apart(choices, choices.workers or cores.total, make)
+            worlds = _worlds(stack, make, config, cores, options, apart)
+            kinds = _kinds_of(make) if worlds is None else worlds.kinds
+            layout = _Layout.of(config, choices, settings, kinds, seed, cores)
+            build = partial(build_learner, config.learner, settings, layout.blocks)
+            side: Side
+            if worlds is not None:
+                side = SteppedHere(worlds, trials, act_rows=act_rows, resumable=resumable, turns=choices.turns)
+            else:
+                assert isinstance(cores, Nodes)
+                place, how = cores.place(layout.collecting, options)
+                sizes = {"slots": config.num_envs, "rows": rows, "act_rows": act_rows}
+                how |= {"trials": trials, "turns": choices.turns, **sizes}
+                player = player_of(make, build, layout.parts, layout.blocks, kinds, **how)
+                side = PlayedElsewhere(player, kinds, place)
+            stack.callback(side.close)
+            if choices.loop != "sync" and isinstance(cores, CpuBudget) and layout.place.backend is not SERIAL:
+                stack.callback(cores.lease(layout.place.workers - apart).release)
             self.learners = LearnerSet(
-                partial(build_learner, config.learner, settings, blocks),
-                list(map(len, parts)),
-                Workplace(backend, learning, config.native_threads, config.learner_seconds, config.on_failure, budget),
+                build,
+                layout.parts,
+                layout.place,
                 ahead={"sync": 0, "pipelined": 1, "free": config.most_lag}[choices.loop],
                 turns=partial(
                     LearningTurns, most=config.learners_an_interval, priority=priority_named(config.priority)
                 ),
             )
             stack.callback(self.learners.close)
-            act_rows = None if config.act_rows == "auto" else config.act_rows
-            episodes = _joined_episodes(config, worlds)
-            pace = Pace(rows, config.steps, choices.loop == "free", _replays(settings, worlds.count), episodes)
-            how: dict[str, Any] = {"act_rows": act_rows, "resumable": resumable}
-            self.loop = Loop(worlds, self.learners, trials, pace, turns=choices.turns, **how)
+            episodes = _joined_episodes(config, kinds)
+            pace = Pace(rows, config.steps, choices.loop == "free", _replays(settings, config.num_envs), episodes)
+            self.loop = Loop(side, self.learners, pace)
             stack.callback(self.loop.close)
             self._stack = stack.pop_all()
 

@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from stretto.collection.experience import Segment
+from stretto.collection.pieces import piece_of
 from stretto.core import AgentId
 from stretto.errors import UsageError
 from stretto.policies.questions import Weights
@@ -92,6 +94,11 @@ class LearnerSet:
         return self.workers.pids
 
     # ---- learning ----
+
+    def extend(self, segment: Segment) -> None:
+        """Write a segment into the buffers."""
+        for number, buffer in enumerate(self.buffers):
+            self.workers.extend(number, piece_of(segment, buffer.block))
 
     def take(self) -> list[AnyRange]:
         """Hold what is in the buffers now, for learners to learn from."""

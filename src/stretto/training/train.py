@@ -25,6 +25,7 @@ from stretto.training.interrupts import interrupts_deferred
 from stretto.training.learners.own_settings import learner_text
 from stretto.training.log import LOGGER
 from stretto.training.loop import Interval
+from stretto.training.nodes import Nodes, nodes_of
 from stretto.training.progress import TrainingProgress
 from stretto.training.report import AgentResult, TrainingInterrupted, TrainingReport
 from stretto.training.run import Run
@@ -33,6 +34,7 @@ from stretto.training.schedules import Schedule
 from stretto.training.settings import Config
 from stretto.training.task_split import check_trials, tasks_of
 from stretto.training.trackers import check_tracking
+from stretto.workers.cluster import Cluster, current_cluster, opened
 
 OnInterval = Callable[[Interval], Mapping[str, float] | None]
 """Hears of an interval; what it returns are figures of the user's own, for `metrics.jsonl`."""
@@ -57,6 +59,7 @@ def train(  # noqa: PLR0913  every choice has a name and a default here
     turns: str | None = None,
     eval_every: int | None = None,
     budget: CpuBudget | None = None,
+    cluster: Cluster | str | None = None,
     trace: str | Path | bool = False,
     command: str | None = None,
     on_interval: OnInterval = lambda _: None,
@@ -87,6 +90,8 @@ def train(  # noqa: PLR0913  every choice has a name and a default here
         turns: how a `TurnWorld` is played, as of `evaluate`; a step is a turn of all agents.
         eval_every: after how many steps agents are evaluated on held-out episodes.
         budget: the cores to draw on.
+        cluster: collect and learn on the nodes of a Ray cluster: one that `stretto.cluster` has opened, or its address,
+            "auto" or "local".
         trace: a file for the spans of all processes, to be opened in Perfetto; `True`: trace.json in the folder of `out`.
         command: the command line that asked for this, for the report to show.
         on_interval: hears of each interval when agents have learned from it, and may return figures of its own.
@@ -115,11 +120,17 @@ def train(  # noqa: PLR0913  every choice has a name and a default here
     plan = {**task.plan(), TIMING: invoked_now(command, **beginning.told)}
     going_on = {"resume": resume is True, "accept_changes": accept_changes}
     check_tracking(settled.tracking, out)
-    with TrainingFolder.of(out, plan, **going_on) as folder, traced(path, "training"):
+    if cluster is None and make_options.get("backend") == "ray":
+        cluster = current_cluster()
+    with (
+        opened(cluster) as found,
+        TrainingFolder.of(out, plan, **going_on) as folder,
+        traced(path, "training"),
+        nodes_of(found) as nodes,
+    ):
         folder.track(settled.tracking)
-        return _trained(
-            task, folder, budget or default_budget(), on_interval, progress or TrainingProgress(), beginning
-        )
+        cores = nodes or budget or default_budget()
+        return _trained(task, folder, cores, on_interval, progress or TrainingProgress(), beginning)
 
 
 @dataclass(frozen=True)
@@ -207,12 +218,12 @@ class _Task:
             **describe_experience(self.mission, [], self.tasks, self.trial, self.options),
         }
 
-    def run(self, budget: CpuBudget, *, resumable: bool) -> Run:
+    def run(self, cores: CpuBudget | Nodes, *, resumable: bool) -> Run:
         """Make the worlds and the learners."""
         options = dict(self.options)
         source = rollout_tasks(self.tasks)
         make, trials = worlds_and_trials(self.mission, source, self.trial, options, check_reuse=False)
-        return Run(make, trials, self.config, self.seed, budget, options, resumable=resumable)
+        return Run(make, trials, self.config, self.seed, cores, options, resumable=resumable)
 
     def held_out(self) -> HeldOut:
         """Return the episodes, or the trials, on which agents are evaluated."""
@@ -233,13 +244,13 @@ def _changes(setting: Any) -> bool:
 def _trained(
     task: _Task,
     folder: TrainingFolder,
-    budget: CpuBudget,
+    cores: CpuBudget | Nodes,
     on_interval: OnInterval,
     progress: TrainingProgress,
     beginning: _Beginning,
 ) -> TrainingReport:
     held_out, interrupted = task.held_out(), False
-    with task.run(budget, resumable=folder.path is not None) as run:
+    with task.run(cores, resumable=folder.path is not None) as run:
         history = beginning.apply(run, progress, folder)
         checkpoints = Checkpoints(folder.path, task.config.checkpoint, run, progress)
         if not beginning.is_new:

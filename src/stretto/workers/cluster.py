@@ -27,6 +27,9 @@ from stretto.workers.surroundings import PULSE_SECONDS
 _SHARED_BYTES, _MOST_SHARED = 100_000, 16
 """What is longer goes to each node once, through the object store; and how many such are remembered."""
 
+_MOST_SHARED_BYTES = 256 << 20
+"""How many bytes of them are, unless one alone is longer: segments that learners get are sent only once."""
+
 _PULSES_A_SECOND = 100
 """How many signs of life the caller hears at most from all workers together: each takes about half a millisecond."""
 
@@ -118,6 +121,11 @@ class Cluster:
         """Return how many workers each node can have, by Ray's name of it; those that can have none are left out."""
         rooms = {str(node["NodeID"]): self._room(node["Resources"]) for node in self._living()}
         return {node: room for node, room in rooms.items() if room}
+
+    def has_room(self) -> bool:
+        """Whether one more worker would have a place now, as far as this program's own ones are concerned."""
+        rooms = self.rooms()
+        return sum(room for node, room in rooms.items() if self.alike is None or node in self.alike) > len(self._lent)
 
     def leave_out(self, node_id: str, why: str) -> None:
         """Use a node no more, and warn of that; workers that are there are left to whoever asked."""
@@ -239,6 +247,8 @@ class Cluster:
         if id(data) not in self._shared:
             self._shared[id(data)] = data, self._ray.put(data)
             _forget_oldest(self._shared)
+            while len(self._shared) > 1 and sum(len(one) for one, _ in self._shared.values()) > _MOST_SHARED_BYTES:
+                del self._shared[next(iter(self._shared))]
         return self._shared[id(data)][1]
 
     # ---- ending ----

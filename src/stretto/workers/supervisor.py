@@ -5,6 +5,7 @@ It knows nothing of what its workers do. What becomes of requests whose worker i
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -66,8 +67,7 @@ class Supervisor:
         with resources("a group of workers"):
             self._bell = Bell.create()
             self.arena = Arena.create(shared=backend.pickles and backend.shares_memory)
-        self._clock = backend.clock
-        self._spins = spins
+        self._clock, self._spins = backend.clock, spins
         self._waiter = Waiter(self._bell, self._spin_seconds, self._clock)
         self._native = NativeThreads(native_threads)
         self._outputs: list[Output] = []  # those to be shown next
@@ -99,9 +99,8 @@ class Supervisor:
             inline.watch(seat.present_limit, self.recovery.remedy)
         else:
             assert self.backend.start is not None
-            where = seat.index, seat.capacity, self.arena, self._bell
-            settings = {"spin_seconds": self._spin_seconds, "native_threads": self._native_threads}
-            worker = self.backend.start(*where, seat.factory, **settings)
+            where = seat.index, seat.capacity, self.arena, self._bell, seat.factory
+            worker = self.backend.start(*where, spin_seconds=self._spin_seconds, native_threads=self._native_threads)
             self._waiter.watch(worker)
         seat.take(worker, self._clock.now())
         for other in self.remote:
@@ -197,17 +196,18 @@ class Supervisor:
         self.wait(requests)
         return answers_to(requests)
 
-    def wait(self, requests: Sequence[Request], ready: int | None = None) -> None:
-        """Wait until `ready` of the requests (default: all) are answered or failed; see to workers that are lost."""
+    def wait(self, requests: Sequence[Request], ready: int | None = None, seconds: float | None = None) -> None:
+        """Wait until `ready` of the requests (default: all) are over, at most for `seconds`; see to workers that are lost."""
         wanted = len(requests) if ready is None else ready
+        until = math.inf if seconds is None else self._clock.now() + seconds
         self._work_inline(requests, wanted)
         while True:
             for seat in self.seats:
                 if seat.requests:
                     self._advance(seat)
-            if count_finished(requests) >= wanted:
+            if count_finished(requests) >= wanted or self._clock.now() >= until:
                 break
-            self._wait(requests, wanted)
+            self._wait(requests, wanted, until)
         self._waiter.end()
         if self._outputs:
             self._show_outputs()
@@ -221,11 +221,11 @@ class Supervisor:
                 while count_finished(requests) < wanted and seat.worker is worker and worker.work_once():
                     self._advance(seat)
 
-    def _wait(self, requests: Sequence[Request], wanted: int) -> None:
+    def _wait(self, requests: Sequence[Request], wanted: int, until: float) -> None:
         ready = answered_enough(requests, wanted)
         if self.spins and self._waiter.spin(ready):
             return
-        seconds_left = min([seat.ends() for seat in self.seats]) - self._clock.now()
+        seconds_left = min([until, *[seat.ends() for seat in self.seats]]) - self._clock.now()
         for worker in self._waiter.sleep(self.remote, ready, seconds_left):
             seat = self.seats[worker.index]
             if worker.exchange():

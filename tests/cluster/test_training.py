@@ -1,0 +1,55 @@
+"""A training on a cluster gives the weights of one machine, also when a node is lost in the middle."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("pydantic")
+
+from stretto.training.train import train
+
+INTERVALS, ROWS, ENVS = 20, 32, 4
+
+
+def weights(loop, cluster=None, **options):
+    config = {"learner": "ppo", "loop": loop, "ppo": {"rows": ROWS, "epochs": 1}}
+    where = {"backend": "serial"} if cluster is None else {"cluster": cluster}
+    steps = INTERVALS * ROWS * ENVS
+    report = train("foundry_1", cogs=4, steps=steps, num_envs=ENVS, seed=3, config=config, **where, **options)
+    return {agent: result.weights for agent, result in report.agents.items()}
+
+
+@pytest.fixture(scope="module")
+def expected():
+    found = {}
+
+    def of(loop):
+        if loop not in found:
+            found[loop] = weights(loop)
+        return found[loop]
+
+    return of
+
+
+@pytest.mark.parametrize("loop", ["sync", "pipelined"])
+def test_the_weights_are_those_of_one_machine(two_nodes, expected, loop):
+    assert weights(loop, two_nodes) == expected(loop)
+
+
+@pytest.mark.parametrize("loop", ["sync", "pipelined"])
+@pytest.mark.parametrize("again", range(int(os.environ.get("STRETTO_LOST_NODES", "1"))))
+def test_a_node_that_is_lost_after_a_random_interval_changes_no_weights(nodes, two_nodes, expected, loop, again):
+    last, seen = random.randrange(2, INTERVALS - 1), []
+
+    def lose_a_node(interval):
+        seen.append(interval.number)
+        if interval.number == last:
+            nodes.remove(random.randrange(len(nodes.workers)))
+
+    found = weights(loop, two_nodes, on_interval=lose_a_node)
+    assert seen == list(range(1, INTERVALS + 1))
+    assert found == expected(loop), f"a node was lost after interval {last}"
