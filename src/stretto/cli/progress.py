@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stretto.evaluation.report.wording import counted, short_number, shorten
+from stretto.workers.cluster import work_now
 
 READY_SOON = "getting ready: worlds are made and policies are loaded"
 
@@ -103,7 +104,14 @@ def bars(rows: Iterable[Row]) -> Table:
 def progress_line(done: int, total: int, unit: str, steps: int, seconds: float, earlier_steps: int = 0) -> str:
     """Say how much is done, and how fast; `earlier_steps` are those that took none of these seconds."""
     speed = f" ({(steps - earlier_steps) / seconds:,.0f} a second)" if seconds > 0 else ""
-    return f"{done:,} of {counted(total, unit)}, {counted(steps, 'step')}{speed} after {duration(seconds)}"
+    done_so_far = f"{done:,} of {counted(total, unit)}, {counted(steps, 'step')}{speed} after {duration(seconds)}"
+    return done_so_far + where_text()
+
+
+def where_text() -> str:
+    """Say what goes on on a cluster, if one is used."""
+    work = work_now()
+    return "" if work is None or not work.workers else f" on {work}"
 
 
 def duration(seconds: float) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stretto.cli.progress import READY_SOON, Pauses, Row, bars, duration, shown
+from stretto.cli.progress import READY_SOON, Pauses, Row, bars, duration, shown, where_text
 from stretto.cli.text import say
 from stretto.evaluation.report.wording import counted, short_number, shorten
 from stretto.training.progress import AgentProgress, TrainingProgress
@@ -114,7 +114,8 @@ def summary_line(progress: TrainingProgress) -> str:
     """Say how much is done, how fast, and how long it will still take."""
     speed, left = f"{progress.steps_per_second:,.0f} a second", progress.seconds_left
     rest = "" if left is None else f", about {duration(left)} left"
-    return f"{progress.steps:,} of {counted(progress.total, 'step')} ({speed}) after {duration(progress.seconds)}{rest}"
+    done = f"{progress.steps:,} of {counted(progress.total, 'step')} ({speed}) after {duration(progress.seconds)}"
+    return f"{done}{where_text()}{rest}"
 
 
 def shares_line(progress: TrainingProgress) -> str:

@@ -221,6 +221,15 @@ class ShareWorkers:
         self._players = [None] * len(self.shares)
 
     @property
+    def nodes(self) -> Counter[str]:
+        """How many slots are on each node of a cluster now."""
+        found = Counter[str]()
+        for seat, share in zip(self._seats, self.shares, strict=True):
+            if seat.worker is not None and seat.worker.node is not None:
+                found[seat.worker.node] += len(share)
+        return found
+
+    @property
     def pids(self) -> list[int]:
         """The processes of this machine that it runs now."""
         return self._supervisor.pids

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -283,6 +284,15 @@ class LearnerWorkers:
         for states in self.states.values():
             states.forget()
         self._holders = [None] * len(self._learners)
+
+    @property
+    def nodes(self) -> Counter[str]:
+        """How many agents learn on each node of a cluster now."""
+        found = Counter[str]()
+        for number, worker in enumerate(self._holders):
+            if worker is not None and worker.node is not None:
+                found[worker.node] += len(self._agents(number))
+        return found
 
     @property
     def pids(self) -> list[int]:

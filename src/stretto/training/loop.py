@@ -45,7 +45,7 @@ class Interval:
     `steps` are the environment steps since the run began. `returns` has, for each agent, the sums of rewards of the
     episodes that ended; `metrics` are those of its learner. `failures` says who learns no more from now on, and why.
     `seconds` says what the time of the collecting side was spent on, by phase. `asking` counts how agents were asked in
-    sequential turns.
+    sequential turns. `nodes` says how many environments and agents each node of a cluster has.
     """
 
     number: int
@@ -56,6 +56,7 @@ class Interval:
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
     overlap: Overlap | None = None
     asking: Counted = field(default=NOT_COUNTED, compare=False)
+    nodes: dict[str, dict[str, int]] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,16 @@ class Loop:
                 metrics.update(one.metrics)
             failures, seconds = [failure for one in learned for failure in one.failures], self._phases.take()
             overlap = self._overlap(lag, learned, sum(seconds.values())) if self._learners.ahead else None
-            yield Interval(self.intervals, self.steps, returns, metrics, failures, seconds, overlap, asking)
+            yield Interval(
+                self.intervals, self.steps, returns, metrics, failures, seconds, overlap, asking, self._nodes
+            )
+
+    @property
+    def _nodes(self) -> dict[str, dict[str, int]]:
+        collect, learn = self._side.nodes, self._learners.workers.nodes
+        return {
+            node: {"environments": collect.get(node, 0), "agents": learn[node]} for node in sorted({*collect, *learn})
+        }
 
     def _overlap(self, lag: int, learned: Sequence[Learning], seconds: float) -> Overlap:
         replayed = self._pace.replays * self._side.version / self.intervals

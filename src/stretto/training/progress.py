@@ -75,6 +75,7 @@ class TrainingProgress:
             "steps_per_second": round(self.steps_per_second, 1),
         }
         timing.update(interval.asking._asdict() if interval.asking.turns else {})
+        timing.update({"nodes": interval.nodes} if interval.nodes else {})
         stopped = {agent: one.stopped for agent, one in self.agents.items() if one.stopped is not None}
         return {
             "interval": interval.number,

@@ -50,6 +50,10 @@ class Side(Protocol):
     def publish(self, version: int, weights: Weights) -> None:
         """Let policies have weights. Those that share them with whoever learns have them already, and are not named."""
 
+    @property
+    def nodes(self) -> Mapping[str, int]:
+        """How many environments are on each node of a cluster."""
+
     def state(self) -> dict[str, Any]:
         """Return all that is needed to go on after the last segment, if this is resumable."""
 
@@ -106,6 +110,10 @@ class SteppedHere:
     def publish(self, version: int, weights: Weights) -> None:
         self._runner.publish(version, weights)
 
+    @property
+    def nodes(self) -> Mapping[str, int]:
+        return {}
+
     def state(self) -> dict[str, Any]:
         return self._segments.state()
 
@@ -149,6 +157,10 @@ class PlayedElsewhere:
             policy: Any = self._learners.learners[number].policy
             policy.load_state(arrays)
         self._workers.publish(version)
+
+    @property
+    def nodes(self) -> Mapping[str, int]:
+        return self._workers.nodes
 
     def state(self) -> dict[str, Any]:
         return self._workers.state()

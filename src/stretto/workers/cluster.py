@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
@@ -38,6 +39,19 @@ _NODE = "ray.io/node-id"
 
 _PLACED_SECONDS = 300.0
 """How long an actor may take to have a node, where the caller has to wait for that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What goes on on a cluster: on how many nodes, in how many workers, and how many tasks these have."""
+
+    nodes: int
+    workers: int
+    tasks: int
+
+    def __str__(self) -> str:
+        parts = (self.nodes, "node"), (self.workers, "worker"), (self.tasks, "task")
+        return ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for count, name in parts)
 
 
 class Cluster:
@@ -138,6 +152,12 @@ class Cluster:
         """Let the next workers be on any node that is not left out: the plan for which nodes were compared is done."""
         self.alike = None
 
+    @property
+    def work(self) -> Work:
+        """What is going on, as far as this program's workers are concerned; may be asked from any thread."""
+        lent = [one for one in list(self._lent) if one.node_id is not None]
+        return Work(len({one.node_id for one in lent}), len(lent), sum(one.asked() for one in lent))
+
     # ---- actors ----
 
     def lend(self, native_threads: int = 1) -> Lent:
@@ -180,6 +200,7 @@ class Cluster:
             self.drop(lent)
             return
         self._lent.remove(lent)
+        lent.asked = int
         self._parked.append(lent)
 
     def lose(self, lent: Lent) -> None:
@@ -340,6 +361,11 @@ def current_cluster() -> Cluster:
             "an address"
         )
     return _open[-1]
+
+
+def work_now() -> Work | None:
+    """Return what goes on on the cluster that was opened last; `None` if there is none."""
+    return _open[-1].work if _open else None
 
 
 def _is_users(name: str, module: ModuleType | None) -> bool:

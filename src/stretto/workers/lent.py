@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ class Lent:
     life: int = 0
     host: Any = None
     gone: Any = None  # is over when the actor is
+    asked: Callable[[], int] = lambda: 0  # how many requests are under way there
 
     @property
     def node_id(self) -> str | None:

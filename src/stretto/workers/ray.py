@@ -14,7 +14,7 @@ from typing import Any
 from stretto.errors import Place
 from stretto.workers.base import Factory, Failure, Output, Spans
 from stretto.workers.cluster import Cluster
-from stretto.workers.control import NO_BELL, Bell, private_words
+from stretto.workers.control import DONE, NO_BELL, Bell, private_words
 from stretto.workers.lent import Lent
 from stretto.workers.mail import Frames, framed
 from stretto.workers.message import MessageWorker
@@ -46,6 +46,7 @@ class RayWorker(MessageWorker):
         self._take_up(index, private_words(capacity), NO_BELL, RayProcess(cluster, lent, mail), mail)
         here = Surroundings.of_this_process(index, 0.0, native_threads)
         cores = max(1, int(cluster.num_cpus))
+        lent.asked = self._asked
         self._begin(replace(here, pulse_seconds=cluster.pulse_seconds, cores=cores, elsewhere=True), start)
 
     @property
@@ -61,6 +62,9 @@ class RayWorker(MessageWorker):
     def installation(self) -> Mapping[str, str]:
         """The versions of what numbers come from there."""
         return self._lent.installation
+
+    def _asked(self) -> int:
+        return self.made - int(self.words[DONE])
 
     def collect(self) -> list[Any]:
         return [self._placed(frame) for frame in super().collect()]
