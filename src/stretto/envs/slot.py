@@ -64,9 +64,8 @@ class GroupSettings:
     def private_generators(self, number: int) -> PrivateGenerators:
         """Return those of the world in slot `number`, or of the block that begins there; some are never needed."""
         tree = SeedTree(0).child("construct", self.first_slot + number)
-        if self.global_rng == "auto":
-            return PrivateGenerators(tree, PROBATION_CALLS)
-        return PrivateGenerators(tree, 0, GLOBAL_GENERATORS if self.global_rng == "private" else ())
+        probation = PROBATION_CALLS if self.global_rng == "auto" else 0
+        return PrivateGenerators(tree, probation, GLOBAL_GENERATORS if self.global_rng == "private" else ())
 
 
 class Clock:
