@@ -14,6 +14,7 @@ pytest.importorskip("torch")
 from stretto.training.choices import choices_of
 from stretto.training.config import config_of, plain, settings_of
 from stretto.training.presets import PRESETS
+from stretto.training.schedules import Schedule
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,11 @@ from stretto.training.presets import PRESETS
             r"ppo\.network\.activation must be 'tanh' or 'relu', got 'gelu'",
         ),
         ({"ppo": {"learning_rate": {"begin": "x"}}}, r"ppo\.learning_rate\.begin must be a valid number.*, got 'x'"),
+        (
+            {"ppo": {"learning_rate": -1e-3}},
+            r"ppo\.learning_rate\.begin must be greater than or equal to 0, got -0\.001",
+        ),
+        ({"dqn": {"epsilon": {"end": -0.1}}}, r"dqn\.epsilon\.end must be greater than or equal to 0, got -0\.1"),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_value_the_rule_and_the_nearest_key(
@@ -50,6 +56,14 @@ def test_dotted_settings_are_read_as_yaml_and_later_layers_win() -> None:
     assert config.ppo.network.widths == (32, 16)
     assert config.ppo.rows == 5
     assert config_of("gym:X-v0", plain(config)) == config
+
+
+def test_a_number_takes_the_place_of_a_presets_whole_schedule_and_a_part_of_one_keeps_the_rest() -> None:
+    cartpole, rate = "gym:CartPole-v1", Schedule(2e-3, 0.0)
+    assert config_of(cartpole).ppo.learning_rate == rate
+    assert config_of(cartpole, settings_of(["ppo.learning_rate=3e-4"])).ppo.learning_rate == Schedule(3e-4)
+    assert config_of(cartpole, settings_of(["ppo.learning_rate.end=1e-4"])).ppo.learning_rate == Schedule(2e-3, 1e-4)
+    assert config_of("gym:X-v0", settings_of(["dqn.epsilon.end=0.01"])).dqn.epsilon == Schedule(1.0, 0.01, 0.2)
 
 
 @pytest.mark.parametrize("text", ["ppo.rows", "=3", "ppo..rows=3"])

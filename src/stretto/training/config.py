@@ -36,7 +36,8 @@ def config_of(mission: str, *layers: Mapping[str, Any]) -> Config:
         _merge(given, _checked(Config, layer, ""))
     learner_named(given.get("learner", Config.learner))
     preset, settings = preset_for(mission, given.get("learner", Config.learner), given.get("preset", Config.preset))
-    values = _checked(Config, settings, "")
+    values = _checked(Config, plain(Config()), "")  # so that `dqn.epsilon.end` alone can be given
+    _merge(values, _checked(Config, settings, ""))
     _merge(values, {**given, "preset": preset})
     try:
         return TypeAdapter(Config).validate_python(values)
@@ -86,7 +87,7 @@ def _checked(kind: Any, values: Any, at: str) -> dict[str, Any]:
     if is_dataclass(values) and not isinstance(values, type):
         values = dataclasses.asdict(values)
     if kind is Schedule and not isinstance(values, Mapping):
-        values = {"begin": values}
+        values = dataclasses.asdict(Schedule(values))  # whole: what a layer below says of its end holds no more
     if not isinstance(values, Mapping):
         named = at.removesuffix(".") or "a configuration"
         raise UsageError(f"{named} must have keys and values, got {values!r}; write {named}: {{key: value}}")

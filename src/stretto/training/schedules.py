@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stretto.policies.networks.limits import PositiveShare
+from stretto.policies.networks.limits import AtLeastZero, PositiveShare
 
 
 @dataclass(frozen=True)
 class Schedule:
     """Goes from `begin` to `end` in a straight line over the first `share` of a run; without an end it stays."""
 
-    begin: float
-    end: float | None = None
+    begin: AtLeastZero
+    end: AtLeastZero | None = None
     share: PositiveShare = 1.0
 
     def at(self, progress: float) -> float:
