@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import os
 import sys
 import threading
@@ -53,6 +54,15 @@ def free_seconds() -> float:
         return (int(idle) + int(nice) * (os.nice(0) == 0)) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError):
         return 0.0
+
+
+def running_programs() -> float:
+    """Return how many threads of this machine have a core or want one at this moment; infinite where nobody says."""
+    try:
+        running, _, _ = Path("/proc/loadavg").read_text().split()[3].partition("/")
+        return int(running)
+    except (OSError, ValueError, IndexError):
+        return math.inf
 
 
 def _cgroup_quota() -> float | None:

@@ -38,17 +38,18 @@ def test_programs_share_the_cores_evenly():
 
 
 @pytest.mark.parametrize(
-    ("got", "workers", "free", "others"),
+    ("got", "workers", "free", "running", "others"),
     [
-        (1.0, 1.0, 0.0, 0.0),  # two of ours on two cores
-        (1.0, 0.0, 1.0, 0.0),  # the caller alone, and a core is free
-        (1.0, 0.0, 0.0, 1.0),  # another program has it
-        (0.5, 1.0, 0.0, 2.0),  # four programs on two cores, two of them ours
-        (0.4, 0.0, 0.0, 4.0),
+        (1.0, 1.0, 0.0, 2.0, 0.0),  # two of ours on two cores
+        (1.0, 0.0, 1.0, 1.0, 0.0),  # the caller alone, and a core is free
+        (1.0, 0.0, 0.0, 2.0, 1.0),  # another program has it
+        (0.5, 1.0, 0.0, 4.0, 2.0),  # four programs on two cores, two of them ours
+        (0.4, 0.0, 0.0, 5.0, 4.0),
+        (0.05, 0.5, 0.0, 11.0, 10.0),  # who sleeps after each step gets less than its share
     ],
 )
-def test_how_many_programs_compete_is_seen_by_what_the_caller_gets_of_a_core(got, workers, free, others):
-    assert others_beside(got, workers, free, cores=2) == pytest.approx(others)
+def test_how_many_programs_compete_is_seen_by_what_the_caller_gets_of_a_core(got, workers, free, running, others):
+    assert others_beside(got, workers, free, running, cores=2) == pytest.approx(others)
 
 
 @pytest.mark.parametrize(

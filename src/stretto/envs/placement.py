@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from stretto.budget import core_seconds, free_seconds, machine_cores
+from stretto.budget import core_seconds, free_seconds, machine_cores, running_programs
 from stretto.envs.messages import RecordSoon
 from stretto.workers.requests import Seat, sender
 
@@ -81,14 +81,15 @@ def share(programs: int, others: float, cores: int) -> float:
     return min(programs, programs * cores / (others + programs))
 
 
-def others_beside(got: float, workers: float, free: float, cores: int) -> float:
+def others_beside(got: float, workers: float, free: float, running: float, cores: int) -> float:
     """Return how many other programs compete, by what the caller `got` of a core whenever it wanted one.
 
-    So many `workers` of ours wanted one, too, and so many cores were `free`.
+    So many `workers` of ours wanted one, too, and so many cores were `free`. At a moment, so many were `running`, the caller
+    among them: one that sleeps after each step waits longer for a core than one that computes on, and got too little.
     """
     if got > ALL_OF_A_CORE:  # then there may be as many others as there are cores for
         return max(0.0, cores - 1 - workers - free)
-    return max(0.0, cores / max(got, 0.01) - 1 - workers)
+    return max(0.0, min(cores / max(got, 0.01) - 1 - workers, running - 1))
 
 
 ALL_OF_A_CORE = 0.95
@@ -115,12 +116,13 @@ def better_away(seen: Look, before: Look | None, workers: int, cores: int) -> bo
 
 @dataclass(frozen=True, slots=True)
 class _Clocks:
-    """What clocks show: the time, what this thread got of its core, what nobody got, what workers computed."""
+    """What is seen at a moment: the time, what this thread got of its core, what nobody got, what workers used, what runs."""
 
     now: float
     core: tuple[float, float] | None
     free: float
     workers: float
+    running: float
 
     def look(self, before: _Clocks, steps: int, seconds: float, cores: int) -> Look:
         """Return what was seen since, in so many steps that took so many seconds."""
@@ -131,10 +133,11 @@ class _Clocks:
         got = computed / max(computed + waited, 1e-9)
         used = self.workers - before.workers
         busy = min(1.0, used / max(got, 0.01) / passed)
-        return Look(seconds / steps, used / steps, others_beside(got, busy, (self.free - before.free) / passed, cores))
+        free = (self.free - before.free) / passed
+        return Look(seconds / steps, used / steps, others_beside(got, busy, free, self.running, cores))
 
 
-_NOTHING_SEEN = _Clocks(0.0, (0.0, 0.0), 0.0, 0.0)
+_NOTHING_SEEN = _Clocks(0.0, (0.0, 0.0), 0.0, 0.0, 0.0)
 
 
 class Placement:
@@ -228,7 +231,7 @@ class Placement:
 
     def _clocks(self) -> _Clocks:
         workers = sum(seat.worker.cpu_seconds() for seat in self._movable if seat.worker is not None)
-        return _Clocks(time.perf_counter(), core_seconds(), free_seconds(), workers)
+        return _Clocks(time.perf_counter(), core_seconds(), free_seconds(), workers, running_programs())
 
     def _is_cheap(self, seen: Look, at_home: bool) -> bool:
         """Whether a move takes little beside what was stepped since the last; ask for points that make it cheaper."""
@@ -243,8 +246,9 @@ class Placement:
         history = self._state.history
         steps = sum(history.steps_to_replay(slot) for seat in self._movable for slot in seat.factory.slots)
         each = seen.seconds / self._state.count if at_home else seen.worker_seconds / self._slots
-        slowed = share(1, seen.others, self._cores)
-        cost = (self._build_seconds + steps * each) / slowed + (START_SECONDS if at_home else 0.0)
+        # Building took as long as it took beside the programs that there were.
+        replay = steps * each / share(1, seen.others, self._cores)
+        cost = self._build_seconds + replay + (START_SECONDS if at_home else 0.0)
         return cost <= PRICE * self._since
 
     def _move(self, seen: Look, *, home: bool) -> None:
