@@ -110,7 +110,7 @@ class MujocoTask(gymnasium.Env[Array, Array]):
         about = KINDS[kind]
         given = {**about.kwargs, **kwargs, "max_episode_steps": horizon, "disable_env_checker": True}
         self._world = gymnasium.make(about.world, render_mode=render_mode, **given)
-        self.split, self.render_mode, self._kind = split, render_mode, about
+        self.split, self.horizon, self.render_mode, self._kind = split, horizon, render_mode, about
         self.observation_space: Any = self._world.observation_space
         self.action_space: Any = self._world.action_space
         self.task = 0.0

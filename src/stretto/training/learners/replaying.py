@@ -53,8 +53,16 @@ class ReplayLearner(StackedLearner):
         self._source = experience
         self._learned = np.zeros(len(block.agents), np.int64)  # the decisions of each agent when it learned last
 
-    def learn(self, seen: Any, progress: float, learning: Array | None = None) -> list[Metrics]:
-        """Learn from all that the buffer holds."""
+    def learn_again(self, seen: Any, updates: int) -> list[Metrics]:
+        """Do so many updates, whether or not agents have acted since they learned last."""
+        self._learned[:] = 0
+        return self.learn(seen, 0.0, updates=updates)
+
+    def learn(
+        self, seen: Any, progress: float, learning: Array | None = None, *, updates: int | None = None
+    ) -> list[Metrics]:
+        """Learn from all that the buffer holds, in as many `updates` as are set."""
+        updates = self._pace.updates if updates is None else updates
         self._check.begin()
         decided, there = self._source.follow(seen)
         self._explore(progress, decided)
@@ -67,7 +75,7 @@ class ReplayLearner(StackedLearner):
             # Whoever does not learn draws nothing from its own stream, whoever else learns.
             unused = np.random.default_rng(0)
             streams = [stream if moves else unused for stream, moves in zip(self._streams, moving, strict=True)]
-            figures = [self._update(seen, streams, moving, progress) for _ in range(self._pace.updates)]
+            figures = [self._update(seen, streams, moving, progress) for _ in range(updates)]
         return self._metrics(figures, there, moving)
 
     def _metrics(self, figures: Sequence[Tensor], there: Array, moving: Array) -> list[Metrics]:
