@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[2]
 PICTURE = ROOT / "docs" / "pictures" / "layers.svg"
 CAPTIONS = {
     "cli": "what you call",
+    "sweeps": "which settings are best",
     "training": "agents that learn",
     "evaluation": "play, and keep what happened",
     "rollout": "the loop of an episode; a run's folder",

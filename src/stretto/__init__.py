@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from stretto.missions.mission import Mission
     from stretto.policies.spec import PolicySpec
     from stretto.seeding import SeedTree
+    from stretto.sweeps.results import SweepReport
+    from stretto.sweeps.sweep import sweep
     from stretto.training.report import TrainingReport
     from stretto.training.train import train
     from stretto.workers.cluster import Cluster, cluster
@@ -111,6 +113,7 @@ __all__ = [
     "StepResult",
     "StrettoError",
     "StrettoWarning",
+    "SweepReport",
     "TrainingReport",
     "TurnEnd",
     "TurnWorld",
@@ -128,6 +131,7 @@ __all__ = [
     "make_vec",
     "open_collection",
     "split_tasks",
+    "sweep",
     "train",
     "verify",
 ]
@@ -161,6 +165,8 @@ _NAMES = {
     "stretto.missions.mission": ["Mission"],
     "stretto.policies.spec": ["PolicySpec"],
     "stretto.seeding": ["SeedTree"],
+    "stretto.sweeps.results": ["SweepReport"],
+    "stretto.sweeps.sweep": ["sweep"],
     "stretto.training.report": ["TrainingReport"],
     "stretto.training.train": ["train"],
     "stretto.workers.cluster": ["Cluster", "cluster"],

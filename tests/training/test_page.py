@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("torch")
 
 from stretto.evaluation.report.curves import Curve, curves
-from stretto.training.page import SeedHistory, render_page
+from stretto.training.curves import SeedHistory
+from stretto.training.page import render_page
 
 
 def history(seed: int, values: list[float]) -> SeedHistory:

@@ -26,6 +26,7 @@ COMMANDS = {
     "eval": "stretto.cli.eval:evaluate_command",
     "collect": "stretto.cli.collect:collect_command",
     "train": "stretto.cli.train:train_command",
+    "sweep": "stretto.cli.sweep:sweep_command",
     "report": "stretto.cli.runs:report_command",
     "compare": "stretto.cli.runs:compare_command",
     "missions": "stretto.cli.missions:missions_command",

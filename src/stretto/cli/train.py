@@ -89,11 +89,12 @@ def train_command(  # noqa: PLR0913, PLR0917  one parameter an option
 ) -> int:
     """Let every agent of a mission learn from its own experience."""
     check_installed()
-    from stretto.cli.train_arguments import asked_with, layers_of
+    from stretto.cli.train_arguments import Asked, asked_with, layers_of
     from stretto.training.config import plain
+    from stretto.training.run_files import TRAINING
 
     values = dict(locals())
-    asked = asked_with(context, values, resume)
+    asked = asked_with(context, values, resume, Asked, TRAINING)
     found = asked.missions(allow_import=allow_import)
     asked, settled = asked.settled(found[0], layers_of(values))
     if show_config:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,31 +15,14 @@ from stretto.evaluation.report.page import figures, invocations, page, versions
 from stretto.evaluation.report.page_elements import facts_list, table, text
 from stretto.evaluation.report.wording import counted, interval_text, short_number
 from stretto.evaluation.statistics.averages import Interval
-from stretto.evaluation.statistics.bootstrap import Bootstrap
 from stretto.run_folder import TIMING
-from stretto.seeding.streams import SeedTree
-from stretto.spaces import Array
 from stretto.training.adaptation import BY_EPISODE, adaptation_section
-
-MOST_POINTS = 120
-"""How many points a curve has: more cannot be told apart."""
+from stretto.training.curves import Row, SeedHistory, mean_curve, mean_intervals, mean_of_agents, over_runs, series
 
 MOST_AGENTS = 24
 """How many agents have a curve of their own."""
 
 _STEPS = "environment steps"
-
-Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class SeedHistory:
-    """A run of one seed: rows of its `metrics.jsonl`, its summary, and its evaluations on held-out episodes."""
-
-    seed: int
-    rows: Sequence[Row]
-    summary: Mapping[str, Any]
-    evaluations: Sequence[Row] = ()
 
 
 def render_page(plan: Mapping[str, Any], runs: Sequence[SeedHistory]) -> str:
@@ -52,7 +34,7 @@ def render_page(plan: Mapping[str, Any], runs: Sequence[SeedHistory]) -> str:
         **_by_episode(runs),
         "Figures": _metrics(runs),
         "Timing": _timing(runs),
-        "Settings": facts_list(dict(_flat(plan.get("config", {})))),
+        "Settings": facts_list(dict(flat_settings(plan.get("config", {})))),
         "Identity": identity_section(plan),
     }
     return page("Training", _head(plan, runs), sections)
@@ -65,7 +47,7 @@ def _head(plan: Mapping[str, Any], runs: Sequence[SeedHistory]) -> str:
         sizes.append(counted(len(runs), "seed"))
     finals = [run.summary["evaluation"]["return"] for run in runs if "evaluation" in run.summary]
     what = "held-out episodes" if finals else "the last episodes of training"
-    finals = finals or [value for run in runs if (value := _mean_return(run.summary)) is not None]
+    finals = finals or [value for run in runs if (value := mean_of_agents(run.summary)) is not None]
     score = f"mean return {short_number(float(np.mean(finals)))} in {what}" if finals else "no episode has ended"
     found = _interval(finals)
     over = f", {interval_text(found)} over {len(finals)} seeds" if found else ""
@@ -73,11 +55,6 @@ def _head(plan: Mapping[str, Any], runs: Sequence[SeedHistory]) -> str:
         f"<h1>{text(plan['world'])}, {text(learner)}: {score}{over}</h1>\n"
         f'<p class="soft">{" · ".join(sizes)}</p>\n{invocations(plan.get(TIMING))}{versions(plan)}'
     )
-
-
-def _mean_return(summary: Mapping[str, Any]) -> float | None:
-    known = [one["return"] for one in summary["agents"].values() if one["return"] is not None]
-    return float(np.mean(known)) if known else None
 
 
 def _agents(runs: Sequence[SeedHistory]) -> str:
@@ -100,24 +77,24 @@ def _agents(runs: Sequence[SeedHistory]) -> str:
 def _learning(runs: Sequence[SeedHistory]) -> str:
     agents = list(runs[0].summary["agents"])
     plots = [
-        curves("All agents", "The mean return of all agents while they learned", _STEPS, [_over(runs, _all, "mean")])
+        curves(
+            "All agents",
+            "The mean return of all agents while they learned",
+            _STEPS,
+            [over_runs(runs, mean_of_agents, "mean")],
+        )
     ]
     if len(agents) > 1:
         for agent in agents[:MOST_AGENTS]:
-            line = _over(runs, lambda row, agent=agent: row["agents"][agent]["return"], agent)  # type: ignore[misc]
+            line = over_runs(runs, lambda row, agent=agent: row["agents"][agent]["return"], agent)  # type: ignore[misc]
             plots.append(curves(agent, f"The return of {agent} while it learned", _STEPS, [line]))
     note = "The mean return of the last 100 episodes, while agents explore."
     return figures(note + _band_note(runs), plots)
 
 
-def _all(row: Row) -> float | None:
-    known = [one["return"] for one in row["agents"].values() if one["return"] is not None]
-    return float(np.mean(known)) if known else None
-
-
 def _held_out(runs: Sequence[SeedHistory]) -> str:
     if len(runs) > 1:
-        line = _curve([_series(run.evaluations, lambda one: one["return"]) for run in runs], "mean")
+        line = mean_curve([series(run.evaluations, lambda one: one["return"]) for run in runs], "mean")
     else:
         line = _over_episodes(runs[0].evaluations)
     plot = curves("Held-out episodes", "The mean return in held-out episodes", _STEPS, [line])
@@ -152,9 +129,9 @@ def _metrics(runs: Sequence[SeedHistory]) -> str:
             return float(np.mean(known)) if known else None
 
         title = name.replace("_", " ")
-        plots.append(curves(title, f"{title} over steps", _STEPS, [_over(runs, of, "mean")]))
+        plots.append(curves(title, f"{title} over steps", _STEPS, [over_runs(runs, of, "mean")]))
     for name in runs[0].rows[-1].get("custom", {}) if runs[0].rows else ():
-        own = _over(runs, lambda row, name=name: row.get("custom", {}).get(name), "own")  # type: ignore[misc]
+        own = over_runs(runs, lambda row, name=name: row.get("custom", {}).get(name), "own")  # type: ignore[misc]
         plots.append(curves(name, f"{name} over steps", _STEPS, [own]))
     return figures("What learners say of their updates, on average over agents." + _band_note(runs), plots)
 
@@ -186,9 +163,10 @@ def _overlap_cells(overlap: Mapping[str, float]) -> list[str]:
     return [waits, f"{overlap['mean_lag']:.2f}", f"{overlap['most_lag']:.0f}", replayed]
 
 
-def _flat(values: Mapping[str, Any], at: str = "") -> list[tuple[str, Any]]:
+def flat_settings(values: Mapping[str, Any], at: str = "") -> list[tuple[str, Any]]:
+    """Return settings by their keys with dots."""
     pairs = [
-        _flat(value, f"{at}{key}.") if isinstance(value, Mapping) else [(f"{at}{key}", value)]
+        flat_settings(value, f"{at}{key}.") if isinstance(value, Mapping) else [(f"{at}{key}", value)]
         for key, value in values.items()
     ]
     return list(itertools.chain.from_iterable(pairs))
@@ -201,42 +179,5 @@ def _band_note(runs: Sequence[SeedHistory]) -> str:
     return f" Bands are 95% intervals of the mean over {len(runs)} seeds." if len(runs) > 1 else ""
 
 
-def _over(runs: Sequence[SeedHistory], of: Callable[[Row], float | None], name: str) -> Curve:
-    """Return a curve of something in the rows of one run, or of several."""
-    return _curve([_series(run.rows, of) for run in runs], name)
-
-
-def _series(rows: Sequence[Row], of: Callable[[Row], float | None]) -> tuple[Array, Array]:
-    """Return the steps and the values of those rows that have one."""
-    found = [(row["steps"], value) for row in rows if (value := of(row)) is not None]
-    steps, values = zip(*found, strict=True) if found else ((), ())
-    return np.array(steps, np.float64), np.array(values, np.float64)
-
-
-def _curve(series: Sequence[tuple[Array, Array]], name: str) -> Curve:
-    """Return a curve of one run, or the mean of several at common steps, with a band."""
-    found = [(steps, values) for steps, values in series if len(steps)]
-    if not found:
-        return Curve(name, 0, (), ())
-    begin, end = max(steps[0] for steps, _ in found), max(steps[-1] for steps, _ in found)
-    longest = max(len(steps) for steps, _ in found)
-    places = found[0][0] if len(found) == 1 else np.linspace(begin, end, min(longest, MOST_POINTS))
-    if len(places) > MOST_POINTS:
-        places = places[np.linspace(0, len(places) - 1, MOST_POINTS).round().astype(np.intp)]
-    values = np.array([np.interp(places, steps, numbers) for steps, numbers in found])
-    bands = _intervals(values) if len(found) > 1 else []
-    lows, highs = zip(*bands, strict=True) if bands else ((), ())
-    return Curve(name, 0, places.tolist(), values.mean(0).tolist(), lows, highs)
-
-
-def _intervals(values: Array) -> list[Interval]:
-    """Return the interval of the mean of each column."""
-    bootstrap = Bootstrap(SeedTree(0).child("curves"))
-    for place, column in enumerate(values.T):
-        bootstrap.add_mean(place, {"seeds": column.tolist()})
-    found = bootstrap.intervals()
-    return [found[place] for place in range(values.shape[1])]
-
-
 def _interval(values: Sequence[float]) -> Interval | None:
-    return _intervals(np.array(values)[:, None])[0] if len(values) > 1 else None
+    return mean_intervals(np.array(values)[:, None])[0] if len(values) > 1 else None

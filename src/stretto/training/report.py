@@ -82,6 +82,11 @@ class TrainingReport:
         export_onnx(next(member for member in members if agent in member.world.agents), agent, path)
 
 
+def stopped_agents(summary: Mapping[str, Any]) -> dict[AgentId, str]:
+    """Return the agents of a run's summary that were stopped, and in which update and why."""
+    return {agent: one["stopped"] for agent, one in summary["agents"].items() if "stopped" in one}
+
+
 class TrainingInterrupted(KeyboardInterrupt):
     """Ctrl-C during a run; `report` is about what was learned until then."""
 

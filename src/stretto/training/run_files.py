@@ -16,9 +16,10 @@ from stretto.errors import CheckpointSkipped, LearnerStopped, user_stacklevel
 from stretto.run_checkpoints import all_checkpoints
 from stretto.run_folder import RunFolder, RunKind
 from stretto.safetensors import safetensors
+from stretto.training.curves import SeedHistory
 from stretto.training.learners.failures import LearnerFailure
 from stretto.training.log import LOGGER, LogFile
-from stretto.training.page import SeedHistory, render_page
+from stretto.training.page import render_page
 from stretto.training.report import TrainingReport
 from stretto.training.settings import TrackingSettings
 from stretto.training.trackers import Tracker, trackers_of
