@@ -15,10 +15,9 @@ from stretto.errors import Place, RunsHere, UsageError, user_stacklevel
 from stretto.interop.sorrel_state import Changes, Models, Packed
 from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree
 from stretto.storage.copies import CopiesLayout, StateCopies, packed_size
-from stretto.training.learner_workers import MOST_RESTARTS
 from stretto.workers.base import Backend, Port
-from stretto.workers.output import deliver_all
 from stretto.workers.requests import Request, Seat, sender
+from stretto.workers.retries import answered
 from stretto.workers.supervisor import Supervisor
 
 __calls_user_code__ = True
@@ -272,27 +271,20 @@ class Trainer:
 
     def finish(self) -> list[Any]:
         """Wait for the training that was begun, take over what it has learned, and return the losses of the agents."""
-        lost = dict.fromkeys(self._asked, 0)
-        while self._asked:
-            self._supervisor.wait(list(self._asked.values()), 1)
-            for number, request in list(self._asked.items()):
-                if not request.finished:
-                    continue
-                if request.lost and lost[number] < MOST_RESTARTS:
-                    lost[number] += 1
-                    self.restarts += 1
-                    self._send(self.groups[number], request.seat)
-                    continue
-                deliver_all(request.outputs)
-                if request.error is not None:
-                    raise request.error
-                del self._asked[number]
-                self._take(self.groups[number], request.value)
+        for number, request in answered(self._supervisor, self._asked, self._again):
+            if request.error is not None:
+                raise request.error
+            del self._asked[number]
+            self._take(self.groups[number], request.value)
         for number, trained in self._done.items():
             self._take(self.groups[number], trained)
         self._done.clear()
         losses, self._losses = self._losses, {}
         return [losses[agent] for agent in self._order if agent in losses]
+
+    def _again(self, number: int) -> None:
+        self.restarts += 1
+        self._send(self.groups[number], self._asked[number].seat)
 
     def _begun(self, group: Group) -> Packed:
         """Return what a training under way began with."""

@@ -34,12 +34,9 @@ from stretto.training.learners.base import Learner
 from stretto.training.learners.failures import LearnerFailure
 from stretto.workers.base import Backend, Worker
 from stretto.workers.control import DONE
-from stretto.workers.output import deliver_all
 from stretto.workers.requests import Request, Seat, sender
+from stretto.workers.retries import answered
 from stretto.workers.supervisor import Supervisor
-
-MOST_RESTARTS = 3
-"""How often an interval is learned again whose worker died or hung."""
 
 LONGEST_UPDATE_SECONDS = 1.0
 """How long a thread may still compute that is to end: it notices between two operations."""
@@ -167,25 +164,15 @@ class LearnerWorkers:
 
     def answers(self) -> Iterator[tuple[int, Learned]]:
         """Wait for what was begun; yield what each learner has learned. Who is lost does its interval again."""
-        lost = dict.fromkeys(self._asked, 0)
-        while self._asked:
-            self._supervisor.wait(list(self._asked.values()), 1)
-            for number, request in list(self._asked.items()):
-                if not request.finished:
-                    continue
-                if request.lost and lost[number] < MOST_RESTARTS:
-                    lost[number] += 1
-                    self._ask_again(number)
-                    continue
-                deliver_all(request.outputs)
-                learned = request.value if request.error is None else self._failed(number, request.error)
-                if learned is None:
-                    continue
-                del self._asked[number]
-                self.buffers[number].drop(self._tasks[number].taken)
-                if number in self.states and request.error is None:
-                    self.states[number].take(self._tasks[number].version, learned.state)
-                yield number, replace(learned, failures=[*learned.failures, *self._tasks[number].frozen])
+        for number, request in answered(self._supervisor, self._asked, self._ask_again):
+            learned = request.value if request.error is None else self._failed(number, request.error)
+            if learned is None:
+                continue
+            del self._asked[number]
+            self.buffers[number].drop(self._tasks[number].taken)
+            if number in self.states and request.error is None:
+                self.states[number].take(self._tasks[number].version, learned.state)
+            yield number, replace(learned, failures=[*learned.failures, *self._tasks[number].frozen])
 
     def _fit_budget(self) -> None:
         """Use as many workers as there are cores for. Those that are not used end; others take over their learners."""

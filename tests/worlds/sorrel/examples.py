@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stretto.adapters.sorrel import visual_field
-from stretto.adapters.sorrel.missions import environment
+from stretto.adapters.sorrel.missions import make
 from stretto.adapters.sorrel.world import seed_globals
 
 EXAMPLES = ("treasurehunt", "treasurehunt_threadsafe", "cleanup", "tag", "iowa")
@@ -34,8 +34,7 @@ def _next(chosen: Iterator[int], _: Any) -> int:
 
 def own_epoch(example: str, seed: int, actions: np.ndarray) -> list[Any]:
     """Play turns of an example with Sorrel's own `take_turn`: what each agent saw and earned, and what stood where."""
-    seed_globals(0)
-    env = environment(example)
+    env = make(example).env
     with_its_own_eyes()
     heard: list[Any] = []
     for number, agent in enumerate(env.agents):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
@@ -143,6 +145,14 @@ def test_frames_are_what_sorrels_models_get_from_their_memory():
     assert not world.observe("agent_0")[:300].any()
     with pytest.raises(UsageError, match="frames must be at least 1, got 0"):
         make(frames=0)
+
+
+def test_making_a_world_leaves_the_global_generators_as_they_are():
+    seed_globals(3)
+    before = random.random(), np.random.random()
+    seed_globals(3)
+    make("tag")
+    assert (random.random(), np.random.random()) == before
 
 
 def test_an_environment_that_stops_when_it_is_done_is_terminated():

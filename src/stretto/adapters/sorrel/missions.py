@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from importlib import import_module, resources
 from typing import Any
 
-from stretto.adapters.sorrel.world import SorrelTurns, seed_globals
+from stretto.adapters.sorrel.world import SorrelTurns
 from stretto.errors import UsageError
+from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree
 
 __calls_user_code__ = True
 
@@ -70,9 +71,11 @@ def make(
         config: values that differ from those of the example, nested as Sorrel has them.
         frames: how many observations agents see at once, as Sorrel's models do.
     """
+    import torch  # noqa: F401  before something is drawn from it
+
     # How agents begin may be drawn when they are made: it must be the same in every slot and in every process.
-    seed_globals(0)
-    return SorrelTurns(environment(example, agents, max_turns, config), frames=frames)
+    own = PrivateGenerators(SeedTree(0).child("sorrel", example), 0, GLOBAL_GENERATORS)
+    return SorrelTurns(own.run(environment, example, agents, max_turns, config), frames=frames)
 
 
 def environment(
