@@ -116,7 +116,7 @@ BOX = spaces.Box(-2, 3, (2,), np.float32)
     ],
 )
 def test_a_box_gets_longer_with_the_right_bounds_and_type(space, task, bounds, dtype):
-    view = ObservationView(space, TrialView(boundaries=True, form=TaskForm(task)))
+    view = ObservationView(space, spaces.Discrete(2), TrialView(boundaries=True, form=TaskForm(task)))
     assert view.space.dtype == dtype
     assert (view.space.low.tolist(), view.space.high.tolist()) == bounds
     view.begin(task)
@@ -127,7 +127,7 @@ def test_a_box_gets_longer_with_the_right_bounds_and_type(space, task, bounds, d
 
 @pytest.mark.parametrize("task", [np.ones((2, 2)), {"a": [1, 2], "b": {"c": 3}}, (1, [2, 3]), [[1], [2, 3]]])
 def test_a_task_with_parts_of_its_own_is_shown_in_them(task):
-    view = ObservationView(BOX, TrialView(form=TaskForm(task)))
+    view = ObservationView(BOX, spaces.Discrete(2), TrialView(form=TaskForm(task)))
     view.begin(task)
     seen = view.see(np.zeros(2, np.float32))
     assert seen in view.space

@@ -17,12 +17,15 @@ from stretto.errors import UsageError
 
 torch = pytest.importorskip("torch")
 
+from stretto.adapters.trial_views import TrialView  # noqa: E402
+from stretto.adapters.trials import EPISODE, Renewal, TrialEnv  # noqa: E402
 from stretto.games.pointgoal import split_of  # noqa: E402
 from stretto.missions.resolve import find_missions  # noqa: E402
 from stretto.training.settings import TrialsSettings  # noqa: E402
 from stretto.training.task_split import tasks_of  # noqa: E402
 
 LEVERS, STEPS = 2, 2
+NEVER: dict[str, Any] = {"fresh": False, "by_task": False}
 
 
 class Levers(gym.Env):  # type: ignore[type-arg]
@@ -148,3 +151,29 @@ def test_held_out_trials_are_of_tasks_that_are_given_and_depend_on_nothing_but_t
     assert evaluations(eval_tasks=[0])[-1] != both[0][-1]
     assert [one["episodes"] for one in both[0]] == [12] * len(both[0])
     assert [len(one["by_episode"]) for one in both[0]] == [2] * len(both[0])
+
+
+def test_a_network_sees_the_last_action_and_reward_of_its_trial_also_from_the_episode_before() -> None:
+    view, renewal = TrialView(boundaries=True, rewards=True, actions=True), Renewal(lambda _: Levers(), 1, **NEVER)
+    world = TrialEnv(Levers(), renewal, view)
+    # What it sees: the world's own number, the boundary, the action as a one among zeros, and the reward.
+    seen = [world.reset(seed=1, options={"task": 1})[0]]
+    seen += [world.step(action)[0] for action in (1, 0)]
+    seen += [world.reset(seed=2, options={"task": 1, EPISODE: 1})[0], world.reset(seed=3, options={"task": 0})[0]]
+    assert [one.tolist() for one in seen] == [
+        [0, 0, 0, 0, 0],
+        [0, 0, 0, 1, 1],
+        [0, 0, 1, 0, 0],
+        [0, 1, 1, 0, 0],
+        [0, 0, 0, 0, 0],
+    ]
+    assert all(world.observation_space.contains(one) for one in seen)
+
+
+def test_agents_see_their_last_actions_in_training() -> None:
+    settings = config(steps=300)
+    settings["trials"] |= {"actions": True}
+    report = stretto.train(Levers, "ppo", seed=0, config=settings)
+    (member,) = report.policy.kwargs["members"]
+    assert member.world.observation_spaces["agent_0"].shape == (5,)
+    assert len(report.evaluations[-1]["by_episode"]) == 3

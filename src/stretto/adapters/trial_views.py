@@ -96,7 +96,7 @@ def _space(form: Any) -> spaces.Space[Any]:
 
 @dataclass(frozen=True, slots=True)
 class TrialView:
-    """What of a trial is shown: boundaries between its episodes, the last reward, and the task, if it has a `form` here.
+    """What of a trial is shown: boundaries between episodes, the last reward and action, and the task, if it has a `form`.
 
     With `asks_world` the task is what the world itself tells (see `told_task`), else what it is given.
     """
@@ -105,26 +105,31 @@ class TrialView:
     rewards: bool = False
     form: TaskForm | None = None
     asks_world: bool = False
+    actions: bool = False
 
-    def of(self, space: spaces.Space[Any]) -> ObservationView:
-        """Return how an agent with this observation space is shown it."""
-        return ObservationView(space, self)
+    def of(self, space: spaces.Space[Any], actions: spaces.Space[Any]) -> ObservationView:
+        """Return how an agent with these spaces of observations and actions is shown it."""
+        return ObservationView(space, actions, self)
 
 
 class ObservationView:
     """Adds to what an agent observes.
 
-    A Box with one axis gets longer, if the task is a vector too: by the task, the flag for boundaries, and the reward, in
-    this order. Everything else becomes a Dict of `observation`, `task`, `boundary` and `reward`. The flag is 1 in the first
-    observation of every episode of the trial but the first. The reward is that of the step before, also where that
-    belongs to the episode before, and 0 when the trial begins.
+    A Box with one axis gets longer, if the task is a vector too: by the task, the flag for boundaries, the action, and the
+    reward, in this order. Everything else becomes a Dict of `observation`, `task`, `boundary`, `action` and `reward`. The
+    flag is 1 in the first observation of every episode of the trial but the first. Action and reward are those of the step
+    before, also where that belongs to the episode before, and 0 when the trial begins. Actions are flat, and choices a one
+    among zeros.
     """
 
-    def __init__(self, space: spaces.Space[Any], view: TrialView) -> None:
-        self._view = view
+    def __init__(self, space: spaces.Space[Any], actions: spaces.Space[Any], view: TrialView) -> None:
+        self._view, self._actions = view, actions
+        self._nothing = np.zeros(spaces.flatdim(actions) if view.actions else 0, np.float32)
         added: dict[str, spaces.Space[Any]] = {} if view.form is None else {"task": view.form.space}
         if view.boundaries:
             added["boundary"] = spaces.Box(0, 1, (1,), np.float32)
+        if view.actions:
+            added["action"] = spaces.Box(-np.inf, np.inf, self._nothing.shape, np.float32)
         if view.rewards:
             added["reward"] = spaces.Box(-np.inf, np.inf, (1,), np.float64)
         self.space: spaces.Space[Any] = spaces.Dict({"observation": space, **added})
@@ -146,12 +151,16 @@ class ObservationView:
         added = {**shown, **({"boundary": np.full(1, flag, np.float32)} if self._view.boundaries else {})}
         return np.concatenate([np.zeros(0), *added.values()]) if self._joins else added
 
-    def see(self, observation: Observation, reward: float = 0.0, *, boundary: bool = False) -> Any:
-        """Return what the agent observes after a step that gave this reward."""
+    def see(self, observation: Observation, reward: float = 0.0, action: Any = None, *, boundary: bool = False) -> Any:
+        """Return what the agent observes after a step that gave this reward; there was none if there is no action."""
         tail = self._tails[boundary]
+        done = self._nothing
+        if self._view.actions and action is not None:
+            done = np.asarray(spaces.flatten(self._actions, action), np.float32)
         if not self._joins:
-            last = {"reward": np.array([reward], np.float64)} if self._view.rewards else {}
+            last: dict[str, Any] = {"action": done} if self._view.actions else {}
+            last |= {"reward": np.array([reward], np.float64)} if self._view.rewards else {}
             return {"observation": observation, **tail, **last}
-        parts = (observation, tail, (reward,)) if self._view.rewards else (observation, tail)
+        parts = (observation, tail, done, (reward,)) if self._view.rewards else (observation, tail, done)
         seen: Array = np.concatenate(parts, dtype=self._dtype)
         return seen

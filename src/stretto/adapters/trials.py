@@ -8,7 +8,7 @@ from typing import Any
 import cloudpickle
 import gymnasium
 
-from stretto.adapters.trial_views import TrialView
+from stretto.adapters.trial_views import ObservationView, TrialView
 from stretto.adapters.wrapped import WrappedAgents
 from stretto.core import Action, AgentId, AgentWorld, Outcome, WorldSpec
 from stretto.errors import InvalidOutput, Place, UsageError
@@ -51,8 +51,8 @@ class TrialEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gymnasium.Env[Any, Any], renewal: Renewal, view: TrialView | None) -> None:
         super().__init__(env)
         self._renewal, self._trial_view = renewal, view
-        self._eye = None if view is None else view.of(env.observation_space)
-        self._reward = 0.0
+        self._eye = None if view is None else view.of(env.observation_space, env.action_space)
+        self._reward, self._action = 0.0, None
         if self._eye is not None:
             self.observation_space = self._eye.space
 
@@ -64,16 +64,17 @@ class TrialEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         observation, info = self.env.reset(seed=seed, options=options)
         if self._eye is not None:
             self._eye.begin(_shown_task(self._trial_view, self._renewal, self.env))
-            self._reward = self._reward if self._renewal.later else 0.0
-            observation = self._eye.see(observation, self._reward, boundary=self._renewal.later)
+            if not self._renewal.later:
+                self._reward, self._action = 0.0, None
+            observation = self._eye.see(observation, self._reward, self._action, boundary=self._renewal.later)
         return observation, info
 
     def step(self, action: Any) -> Any:
         if self._eye is None:
             return self.env.step(action)
         observation, reward, *given = self.env.step(action)
-        self._reward = float(reward)
-        return self._eye.see(observation, self._reward), reward, *given
+        self._reward, self._action = float(reward), action
+        return self._eye.see(observation, self._reward, action), reward, *given
 
 
 class TrialAgents(WrappedAgents):
@@ -82,10 +83,10 @@ class TrialAgents(WrappedAgents):
     def __init__(self, world: AgentWorld, renewal: Renewal, view: TrialView | None) -> None:
         super().__init__(world)
         self._renewal, self._trial_view = renewal, view
-        seen = {} if view is None else self._world.spec().observation_spaces
-        self._eyes = {agent: view.of(space) for agent, space in seen.items()} if view is not None else {}
+        self._eyes = _eyes(self._world.spec(), view)
         self._new: set[AgentId] = set()  # those who have not acted yet in a later episode
         self._rewards: dict[AgentId, float] = {}
+        self._actions: dict[AgentId, Action] = {}
 
     def spec(self) -> WorldSpec:
         spec = self._world.spec()
@@ -106,21 +107,31 @@ class TrialAgents(WrappedAgents):
             for eye in self._eyes.values():
                 eye.begin(task)
         self._new = set(self._eyes) if self._renewal.later else set()
-        self._rewards = self._rewards if self._renewal.later else {}
+        if not self._renewal.later:
+            self._rewards, self._actions = {}, {}
         return self._seen(outcome)
 
     def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
+        self._actions.update(actions if self._eyes else {})
         return self._seen(super().step(actions))
 
     def _seen(self, outcome: Outcome) -> Outcome:
         if self._eyes:
             self._rewards.update(outcome.rewards)
             outcome.observations = {
-                agent: self._eyes[agent].see(one, self._rewards.get(agent, 0.0), boundary=agent in self._new)
+                agent: self._eyes[agent].see(
+                    one, self._rewards.get(agent, 0.0), self._actions.get(agent), boundary=agent in self._new
+                )
                 for agent, one in outcome.observations.items()
             }
             self._new.difference_update(outcome.acting)  # these act on what they see now
         return outcome
+
+
+def _eyes(spec: WorldSpec, view: TrialView | None) -> dict[AgentId, ObservationView]:
+    if view is None:
+        return {}
+    return {agent: view.of(space, spec.action_spaces[agent]) for agent, space in spec.observation_spaces.items()}
 
 
 def _shown_task(view: TrialView | None, renewal: Renewal, world: Any) -> Any:

@@ -46,6 +46,7 @@ class TrialSettings:
     boundaries: bool
     rewards: bool
     oracle: bool
+    actions: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +147,9 @@ def worlds_and_trials(
         make = replace(make, has_tasks=True, task=trials.trial(0).task)
     if check_reuse and not settings.fresh_worlds:
         _check_world(make, trials, options)
-    if settings.fresh_worlds or settings.boundaries or settings.rewards or settings.oracle:
-        seen = TrialView(settings.boundaries, settings.rewards)
+    shows = settings.boundaries or settings.rewards or settings.actions
+    if settings.fresh_worlds or shows or settings.oracle:
+        seen = TrialView(settings.boundaries, settings.rewards, actions=settings.actions)
         source, view = _shown(source, make.task, seen, settings.oracle)
         make = replace(make, fresh=settings.fresh_worlds, view=view)
         trials = Trials(settings.seed, source, settings.episodes_per_task, numbered=True)
@@ -159,7 +161,7 @@ def _shown(
 ) -> tuple[RolloutTasks | None, TrialView | None]:
     """Return the tasks, all of one form if they are shown, and what policies see of a trial."""
     if not oracle:
-        return source, view if view.boundaries or view.rewards else None
+        return source, view if view.boundaries or view.rewards or view.actions else None
     if source is None:
         raise UsageError("oracle=True shows policies the task, and there are none; pass tasks, or leave oracle out")
     form = TaskForm(first)

@@ -123,7 +123,7 @@ class HeldOutTrials(HeldOut):
         if isinstance(tasks, list):
             tasks = lambda index, _: self.tasks[index % len(self.tasks)]  # noqa: E731  one of two forms of the same
         seed = SeedTree(self.seed).child("held-out trials").seed()
-        views = False, shown.boundaries, shown.rewards, False
+        views = False, shown.boundaries, shown.rewards, False, shown.actions
         settings = TrialSettings(seed, shown.episodes, self.max_steps, self.turns, count, *views)
         make, trials = worlds_and_trials(self.mission, rollout_tasks(tasks), settings, {}, check_reuse=False)
         worlds = BlockWorlds(make_vec(make, count, backend="serial", copy=False))

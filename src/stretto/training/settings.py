@@ -47,17 +47,23 @@ class EvaluationSettings:
 class TrialsSettings:
     """Learning to learn: agents play trials, each of so many `episodes` of one task, and keep their memory through a trial.
 
-    They see their last reward (`rewards`) and where an episode of a trial begins (`boundaries`). With `across`, what later
-    episodes of a trial give counts for decisions in earlier ones: only the last end is an end. Worlds that draw tasks
-    (`draw_task`) give `train_tasks` of them to learn from and `eval_tasks` others to be evaluated on.
+    They see their last reward (`rewards`) and action (`actions`), and where an episode of a trial begins (`boundaries`). With
+    `across`, what later episodes of a trial give counts for decisions in earlier ones: only the last end is an end. Worlds
+    that draw tasks (`draw_task`) give `train_tasks` of them to learn from and `eval_tasks` others to be evaluated on.
     """
 
     episodes: Whole = 1
     rewards: bool = False
+    actions: bool = False
     boundaries: bool = False
     across: bool = True
     train_tasks: Whole = 100
     eval_tasks: Whole = 20
+
+    @property
+    def shows(self) -> bool:
+        """Whether agents see anything of a trial beside what the world shows."""
+        return self.rewards or self.actions or self.boundaries
 
 
 @dataclass(frozen=True)

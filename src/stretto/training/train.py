@@ -192,7 +192,7 @@ class _Task:
     def trial(self) -> TrialSettings:
         """What the experience depends on beside the world and who acts."""
         turns, rows, trials = choices_of(self.config).turns, self.config.num_envs, self.config.trials
-        shown = False, trials.boundaries, trials.rewards, False
+        shown = False, trials.boundaries, trials.rewards, False, trials.actions
         return TrialSettings(self.seed, trials.episodes, self.max_steps, turns, rows, *shown)
 
     def plan(self) -> dict[str, Any]:
@@ -229,7 +229,7 @@ class _Task:
         """Return the episodes, or the trials, on which agents are evaluated."""
         trials, tasks = self.config.trials, self.tasks if self.eval_tasks is None else self.eval_tasks
         common = self.mission, self.config.evaluation, self.seed, self.max_steps, self.trial.turns
-        if trials.episodes > 1 or trials.boundaries or trials.rewards:
+        if trials.episodes > 1 or trials.shows:
             return HeldOutTrials(*common, tasks, trials)
         if callable(tasks):
             function = tasks
