@@ -37,6 +37,7 @@ NEEDS = {
     "rllib.md": "lz4",
     "envpool.md": "envpool",
     "sorrel.md": "sorrel",
+    "sweeps.md": "torch",
 }
 """What is not installed with every version of Python that the tests run on."""
 
@@ -79,7 +80,8 @@ def test_every_block_of_a_page_is_of_a_kind_that_is_tested_or_shows_output(page)
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=page_name)
-def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path):
+def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))  # else they lie in the home folder
     if page.name in NEEDS:
         pytest.importorskip(NEEDS[page.name])
     for file in write_files(page, tmp_path):

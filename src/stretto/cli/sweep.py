@@ -140,6 +140,8 @@ def _swept(found: Any, asked: Any, folder: Path, how: Mapping[str, Any], *, quie
 
 
 def _print(report: SweepReport, output: TableOrJson) -> None:
+    from stretto.sweeps.space import value_text
+
     if output is TableOrJson.JSON:
         print(json.dumps(report.summary(), indent=2))
         return
@@ -154,8 +156,8 @@ def _print(report: SweepReport, output: TableOrJson) -> None:
         figures = (
             [short_number(one.score), interval_text(report.intervals.get(one.number))] if good else ["failed", "-"]
         )
-        shown = [short_number(value) if isinstance(value, float) else str(value) for value in one.settings.values()]
-        table.add_row(str(one.number), *map(escape, shown), *figures)
+        shown = [escape(value_text(value)) for value in one.settings.values()]
+        table.add_row(str(one.number), *shown, *figures)
     Console(width=screen_width(), highlight=False).print(table)
     if len(report.candidates) > _MOST_ROWS:
         print(f"and {counted(len(report.candidates) - _MOST_ROWS, 'more candidate')}")

@@ -13,6 +13,7 @@ from stretto.cli.progress import READY_SOON, Pauses, Row, bars, duration, shown
 from stretto.cli.text import say
 from stretto.evaluation.report.wording import counted, short_number
 from stretto.sweeps.progress import SweepProgress
+from stretto.sweeps.space import point_text
 from stretto.training.curves import mean_of_agents
 from stretto.training.run_files import last_row
 
@@ -50,6 +51,5 @@ def sweep_line(progress: SweepProgress) -> str:
     if progress.failed:
         parts.append(f"{counted(progress.failed, 'candidate')} failed")
     if (best := progress.best) is not None:
-        settings = ", ".join(f"{key}={value}" for key, value in best.settings.items())
-        parts.append(f"best so far: {short_number(best.score)} with {settings}")
+        parts.append(f"best so far: {short_number(best.score)} with {point_text(best.settings)}")
     return "; ".join(parts)

@@ -17,7 +17,7 @@ from stretto.evaluation.report.wording import counted, interval_text, short_numb
 from stretto.evaluation.statistics.averages import interquartile_mean
 from stretto.run_folder import TIMING
 from stretto.sweeps.results import Candidate, SweepReport, iqm_intervals
-from stretto.sweeps.space import Span, space_of
+from stretto.sweeps.space import Span, space_of, value_text
 from stretto.training.curves import SeedHistory, mean_curve, mean_of_agents, over_runs, series
 from stretto.training.page import flat_settings
 from stretto.training.run_files import PAGE, SUMMARY, seed_folder
@@ -54,7 +54,7 @@ def _head(report: SweepReport, plan: Mapping[str, Any]) -> str:
     if best is None:
         said = "each candidate has a run that failed"
     else:
-        settings = ", ".join(f"{key} {_shown(value)}" for key, value in best.settings.items())
+        settings = ", ".join(f"{key} {value_text(value)}" for key, value in best.settings.items())
         over = f" {interval_text(found)}" if (found := report.intervals.get(best.number)) else ""
         said = f"return {short_number(best.score)}{over} with {settings}"
     sizes = [
@@ -68,17 +68,13 @@ def _head(report: SweepReport, plan: Mapping[str, Any]) -> str:
     )
 
 
-def _shown(value: Any) -> str:
-    return short_number(value) if isinstance(value, float) else str(value)
-
-
 def _candidates(report: SweepReport) -> str:
     keys = list(report.candidates[0].settings)
     heads = ["candidate", *keys, "return", "interval", *(f"seed {seed}" for seed in report.seeds)]
     rows = [
         [
             str(one.number),
-            *(_shown(one.settings[key]) for key in keys),
+            *(value_text(one.settings[key]) for key in keys),
             short_number(one.score) if one.score is not None else "failed",
             interval_text(report.intervals.get(one.number)) if one.score is not None else "-",
             *(short_number(one.returns.get(seed)) for seed in report.seeds),
@@ -113,7 +109,7 @@ def _effects(report: SweepReport, over: Mapping[str, Any]) -> str:
 def _by_value(candidates: Sequence[Candidate], key: str) -> dict[str, list[float]]:
     groups: dict[str, list[float]] = {}
     for one in sorted(candidates, key=lambda one: one.number):
-        groups.setdefault(_shown(one.settings[key]), []).extend(one.returns.values())
+        groups.setdefault(value_text(one.settings[key]), []).extend(one.returns.values())
     return groups
 
 
@@ -124,7 +120,7 @@ def _parts(candidates: Sequence[Candidate], key: str) -> dict[str, list[float]]:
     groups: dict[str, list[float]] = {}
     for part in range(count):
         inside = ordered[len(ordered) * part // count : len(ordered) * (part + 1) // count]
-        ends = dict.fromkeys(_shown(one.settings[key]) for one in (inside[0], inside[-1]))
+        ends = dict.fromkeys(value_text(one.settings[key]) for one in (inside[0], inside[-1]))
         groups.setdefault(" to ".join(ends), []).extend(value for one in inside for value in one.returns.values())
     return groups
 

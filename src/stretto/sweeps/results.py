@@ -11,7 +11,7 @@ from stretto.evaluation.report.wording import interval_text, short_number
 from stretto.evaluation.statistics.averages import Interval, interquartile_mean
 from stretto.evaluation.statistics.bootstrap import Bootstrap
 from stretto.seeding.streams import SeedTree
-from stretto.sweeps.space import Point
+from stretto.sweeps.space import Point, point_text
 from stretto.training.curves import final_return
 from stretto.training.report import stopped_agents
 
@@ -84,7 +84,7 @@ class SweepReport:
     def __str__(self) -> str:
         lines = [f"{self.mission}: {len(self.candidates)} candidates, seeds {list(self.seeds)}"]
         for one in self.candidates:
-            named = ", ".join(f"{key}={value}" for key, value in one.settings.items())
+            named = point_text(one.settings)
             score = f"{short_number(one.score)} {interval_text(self.intervals.get(one.number))}"
             lines.append(f"{one.number}: {named}: {score if one.score is not None else 'failed'}")
         return "\n".join(lines)

@@ -140,6 +140,16 @@ def plain_space(space: Space) -> dict[str, Any]:
     return {key: list(one.values) if isinstance(one, Values) else asdict(one) for key, one in space.items()}
 
 
+def value_text(value: Any) -> str:
+    """Return a value of a setting; of a number three digits that count."""
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def point_text(point: Point) -> str:
+    """Return the settings of a candidate in a line."""
+    return ", ".join(f"{key}={value_text(value)}" for key, value in point.items())
+
+
 def nested(point: Point) -> dict[str, Any]:
     """Return the settings of a point as a configuration has them: `{"ppo.batch": 64}` is `{"ppo": {"batch": 64}}`."""
     found: dict[str, Any] = {}

@@ -20,7 +20,7 @@ from stretto.sweeps.engines import Engine, engine_of, settled_engine
 from stretto.sweeps.page import write_sweep
 from stretto.sweeps.progress import SweepProgress
 from stretto.sweeps.results import Candidate, SweepReport
-from stretto.sweeps.space import Point, nested, plain_space, space_of
+from stretto.sweeps.space import Point, nested, plain_space, point_text, space_of
 from stretto.training.config import config_of, plain, read_config
 from stretto.training.learners.own_settings import learner_text
 from stretto.training.run_files import SUMMARY, seed_folder
@@ -226,8 +226,3 @@ def _kept(folder: Path, error: Exception) -> str:
         told = {"reason": reason, "traceback": "".join(format_exception(error))}
         atomic_write(folder / _FAILED, json.dumps(told, indent=1) + "\n")
     return reason
-
-
-def point_text(point: Point) -> str:
-    """Return the settings of a candidate in a line."""
-    return ", ".join(f"{key}={value}" for key, value in point.items())
