@@ -228,11 +228,11 @@ class AgentStage:
         while step.steps < last and outcome.acting:
             before = after
             try:
-                chosen = act_in_turn(choosers, outcome.acting, outcome.observations)
+                chosen, whole = act_in_turn(choosers, outcome.acting, outcome.observations)
             except PolicyFailed as error:
                 self._end(episode, _fault_of(error))
                 return
-            given = self._admit(episode, chosen)
+            given = self._admit(episode, chosen, whole)
             step.policy_seconds += (now := clock()) - before
             if given is None:
                 return
@@ -263,7 +263,7 @@ class AgentStage:
         given = {}
         for episode, actions in zip(going, chosen, strict=True):
             episode.step.policy_seconds += policy_seconds
-            admitted = self._admit(episode, actions)
+            admitted = self._admit(episode, actions, WHOLE.issuperset(map(type, actions.values())))
             if admitted is not None:
                 given[episode.slot] = admitted
         before = clock()
@@ -331,10 +331,13 @@ class AgentStage:
         episode.step.overdue.append(agent)
         return self._default_action
 
-    def _admit(self, episode: _Episode, chosen: dict[AgentId, Action]) -> dict[AgentId, Action] | None:
-        """Return what a world is given: copies, since it may change them; `None` if the episode ends before that."""
+    def _admit(self, episode: _Episode, chosen: dict[AgentId, Action], whole: bool) -> dict[AgentId, Action] | None:
+        """Return what a world is given: copies, since it may change them; `None` if the episode ends before that.
+
+        `whole` says that all actions are of types of whole numbers.
+        """
         episode.step.actions, given = chosen, chosen.copy()
-        if WHOLE.issuperset(map(type, chosen.values())) and self._known_by_all.issuperset(chosen.values()):
+        if whole and self._known_by_all.issuperset(chosen.values()):
             return given
         known, fault = self._known, None
         for agent, action in chosen.items():

@@ -43,7 +43,8 @@ class TurnAgents(NativeWorld):
         return self._outcome(_nothing(()) if acting else self._gathered_so_far(), acting)
 
     def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
-        can_act, act, given = self._world.can_act, self._world.act, actions_of(self._acting, actions)
+        can_act, act = self._world.can_act, self._world.act
+        given = actions if tuple(actions) == self._acting else actions_of(self._acting, actions)
         if self._sequential:
             self._ahead = None
             for agent in given:

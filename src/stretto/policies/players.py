@@ -51,13 +51,13 @@ class Player:
 
 def act_in_turn(
     choosers: Mapping[AgentId, Chooser], agents: Iterable[AgentId], observations: Mapping[AgentId, Observation]
-) -> dict[AgentId, Action]:
-    """Let agents choose one after the other, with nothing measured.
+) -> tuple[dict[AgentId, Action], bool]:
+    """Let agents choose one after the other, with nothing measured; say also whether all of it are whole numbers.
 
     Each gets an observation of its own: a world may write into its own again, or hand it to several agents, and a policy
     may keep or change what it is given.
     """
-    actions = {}
+    actions, whole = {}, True
     for agent in agents:
         step, failed = choosers[agent]
         try:
@@ -67,8 +67,9 @@ def act_in_turn(
         if type(action) in WHOLE:
             actions[agent] = action
         else:  # its next may be the same array
-            actions[agent] = own_copy(action.action if type(action) is PolicyStep else action)
-    return actions
+            actions[agent] = action = own_copy(action.action if type(action) is PolicyStep else action)
+            whole = whole and type(action) in WHOLE
+    return actions, whole
 
 
 def act_alone(player: Player, observation: Observation) -> Decision:
