@@ -19,6 +19,7 @@ from stretto.core import WorldSpec  # noqa: E402
 from stretto.policies.networks.network import NetworkSettings  # noqa: E402
 from stretto.policies.networks.onnx import export_onnx  # noqa: E402
 from stretto.policies.networks.policies import ActorPolicy  # noqa: E402
+from stretto.policies.networks.soft_actors import SoftPolicy  # noqa: E402
 from stretto.policies.networks.values import ValuePolicy, ValueSettings  # noqa: E402
 from stretto.policies.onnx_file import OnnxFile  # noqa: E402
 from stretto.seeding import SeedTree  # noqa: E402
@@ -63,6 +64,14 @@ def given_row(seen: Any) -> Any:
     return {name: part[1] for name, part in seen.items()} if isinstance(seen, dict) else seen[1]
 
 
+def soft_of(**given: Any) -> SoftPolicy:
+    space = spaces.Box(np.float32([[-2, 0]]), np.float32([[2, 5]]))
+    settings = NetworkSettings((16, 8), "relu", memory_width=12, **given)
+    policy = SoftPolicy.new(spec_of(FIVE, space), [SeedTree(1).child(agent) for agent in AGENTS], settings)
+    policy.greedy = True
+    return policy
+
+
 POLICIES = {
     "numbers": lambda: actor_of(FIVE, spaces.Box(np.float32([-2, 0]), np.float32([2, 5]))),
     "a GRU": lambda: actor_of(FIVE, spaces.MultiDiscrete([3, 2]), memory="gru", memory_width=8),
@@ -70,6 +79,8 @@ POLICIES = {
     "parts": lambda: actor_of(PARTS, spaces.Discrete(4)),
     "balanced parts": lambda: actor_of(PARTS, spaces.Discrete(4), body="mlp", balance_parts=True),
     "a shared layer": lambda: actor_of(FIVE, spaces.Discrete(4), shared_layers=1),
+    "squashed numbers": lambda: soft_of(memory=None),
+    "squashed numbers, a GRU": lambda: soft_of(memory="gru", shared_layers=1),
     "values": lambda: ValuePolicy.new(
         spec_of(FIVE, spaces.Discrete(4)),
         [SeedTree(1).child(agent) for agent in AGENTS],

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("torch")
 
 from stretto.evaluation.report.curves import Curve, curves
+from stretto.training.adaptation import adaptation, adaptation_text
 from stretto.training.curves import SeedHistory
 from stretto.training.page import render_page
 
@@ -63,3 +64,22 @@ def test_evaluations_of_one_run_have_a_band_over_their_episodes() -> None:
     page = render_page(PLAN, [replace(run, evaluations=evaluations)])
     assert "interval of the mean over episodes" in page
     assert page.count('<polygon class="band"') == 1
+
+
+def test_trials_have_a_section_with_the_return_of_each_episode() -> None:
+    run = history(0, [1.0, 2.0, 3.0])
+    both = [{"return": 1.5, "low": 1.25, "high": 1.75}, {"return": 4.5, "low": 4.0, "high": 5.0}]
+    one = {"steps": 300, "return": 3.0, "deviation": 2.0, "episodes": 16, "by_episode": both}
+    page = render_page(PLAN, [replace(run, evaluations=[one])])
+    assert ">Adaptation<" in page
+    assert "4.50" in page
+    assert "[4.00, 5.00]" in page
+    assert adaptation_text(one) == "by episode of a trial: 1.50 [1.25, 1.75], 4.50 [4.00, 5.00]"
+    assert "Adaptation" not in render_page(PLAN, [run])
+
+
+def test_means_by_episode_lie_within_their_intervals_and_one_trial_has_none() -> None:
+    found = adaptation(np.array([[1.0, 5.0], [3.0, 5.0], [2.0, 5.0]]))
+    assert [one["return"] for one in found] == [2.0, 5.0]
+    assert 1.0 <= found[0]["low"] < 2.0 < found[0]["high"] <= 3.0
+    assert adaptation(np.array([[1.0, 5.0]])) == [{"return": 1.0}, {"return": 5.0}]

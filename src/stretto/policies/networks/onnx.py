@@ -17,6 +17,8 @@ from stretto.core import AgentId
 from stretto.policies.networks.branches import branches_of
 from stretto.policies.networks.heads import Gaussian
 from stretto.policies.networks.policies import ActorPolicy
+from stretto.policies.networks.soft_actors import SoftPolicy
+from stretto.policies.networks.squashed import Squashed
 from stretto.policies.networks.values import ValuePolicy
 from stretto.policies.onnx_file import ACTION, NEXT_STATE, STATE
 from stretto.spaces import Array, Leaf
@@ -24,7 +26,7 @@ from stretto.spaces import Array, Leaf
 BATCH = "batch"
 
 
-def export_onnx(policy: ActorPolicy | ValuePolicy, agent: AgentId, path: str | Path) -> None:
+def export_onnx(policy: ActorPolicy | SoftPolicy | ValuePolicy, agent: AgentId, path: str | Path) -> None:
     """Write what an agent takes for its best action; needs the packages `onnx` and `onnxscript`.
 
     The inputs are the parts of an observation as the world gives them, with an axis of rows in front: `observation`, or
@@ -60,19 +62,22 @@ def export_onnx(policy: ActorPolicy | ValuePolicy, agent: AgentId, path: str | P
 class _OneAgent(torch.nn.Module):
     """From the parts of observations to actions, in torch's functions alone."""
 
-    def __init__(self, policy: ActorPolicy | ValuePolicy, agent: int) -> None:
+    def __init__(self, policy: ActorPolicy | SoftPolicy | ValuePolicy, agent: int) -> None:
         super().__init__()
         one = slice(agent, agent + 1)
         name = policy.world.agents[agent]
         self._space = policy.world.action_spaces[name]
-        self._network = policy.network.part(one)
+        self._network = (policy.body if isinstance(policy, SoftPolicy) else policy.network).part(one)
         self._network.to("cpu")
         self._inputs, self.state_width = self._network.inputs, self._network.state_width
         self.seen = [*self._inputs.leaves, *([] if self._inputs.mask is None else [self._inputs.mask])]
-        self._normalizer = self._values = None
+        self._normalizer = self._values = self._actor = None
+        self._head: Any = None
         if isinstance(policy, ValuePolicy):
             self._values = copy.copy(policy.values)
             self._values.network = self._network
+        elif isinstance(policy, SoftPolicy):
+            self._head, self._actor = policy.head, policy.network.part(one)
         else:
             self._head = policy.head
             self._normalizer = None if policy.normalizer is None else policy.normalizer.part(one)
@@ -92,7 +97,12 @@ class _OneAgent(torch.nn.Module):
         if self._normalizer is not None:
             rows = self._normalizer(rows)
         shown, states = self._network.see(rows, seen[-1][None] if self.state_width else None)
-        outputs = self._network.tower(shown, 0) if self._values is None else self._values.means(shown)
+        if self._values is not None:
+            outputs = self._values.means(shown)
+        elif self._actor is not None:
+            outputs = self._actor.tower(shown[..., : self._actor.inputs.width], 0)
+        else:
+            outputs = self._network.tower(shown, 0)
         action = self._action(outputs, allowed)[0]
         return (action,) if states is None else (action, states[0])
 
@@ -103,10 +113,13 @@ class _OneAgent(torch.nn.Module):
         if branches is not None:
             picked = branches.best(outputs, allowed) + torch.from_numpy(branches.starts)
             return picked.reshape(*picked.shape[:2], *shape)
-        assert isinstance(self._head, Gaussian)
+        assert isinstance(self._head, (Gaussian, Squashed))
         assert isinstance(self._space, spaces.Box)
         means = outputs[..., : self._head.count].reshape(*outputs.shape[:2], *shape)
-        scaled = means * _constant(self._head.half) + _constant(self._head.middle)
+        if isinstance(self._head, Squashed):
+            means = means.tanh()
+        half, middle = (_constant(np.reshape(one, shape)) for one in (self._head.half, self._head.middle))
+        scaled = means * half + middle
         return scaled.clamp(_constant(self._space.low), _constant(self._space.high))
 
 

@@ -39,8 +39,8 @@ class Squashed:
         self.count = int(np.prod(space.shape))
         self._padded = padded(self.count)
         self.width = 2 * self._padded
-        self._half = ((space.high.astype(np.float64) - space.low) / 2).reshape(-1)
-        self._middle = ((space.high.astype(np.float64) + space.low) / 2).reshape(-1)
+        self.half = ((space.high.astype(np.float64) - space.low) / 2).reshape(-1)
+        self.middle = ((space.high.astype(np.float64) + space.low) / 2).reshape(-1)
 
     def choose(self, outputs: Tensor, choices: ChoiceStreams | None) -> Array:
         """Draw numbers from -1 to 1, (agents, rows, count), or return those in the middle where `choices` is `None`."""
@@ -57,14 +57,14 @@ class Squashed:
 
     def bounded(self, squashed: Array) -> Array:
         """Return numbers from -1 to 1 as actions of the space."""
-        scaled = (squashed * self._half + self._middle).reshape(*squashed.shape[:-1], *self._space.shape)
+        scaled = (squashed * self.half + self.middle).reshape(*squashed.shape[:-1], *self._space.shape)
         actions: Array = np.clip(scaled.astype(self._space.dtype), self._space.low, self._space.high)
         return actions
 
     def squashed(self, actions: Array) -> Tensor:
         """Return actions of the space as numbers from -1 to 1: (agents, rows, count)."""
         flat = actions.reshape(*actions.shape[: actions.ndim - len(self._space.shape)], -1)
-        away = (flat - self._middle) / np.where(self._half > 0, self._half, 1.0)
+        away = (flat - self.middle) / np.where(self.half > 0, self.half, 1.0)
         return torch.from_numpy(np.clip(away, -1.0, 1.0).astype(np.float32))
 
     def draw(self, outputs: Tensor, noise: Tensor) -> Drawn:
