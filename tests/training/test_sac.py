@@ -26,6 +26,8 @@ from tests.training.fixed_experience import block_of, learn, piece_of
 
 torch = pytest.importorskip("torch")
 
+from stretto.policies.networks import layers  # noqa: E402
+from stretto.policies.networks.check import stacks_exactly  # noqa: E402
 from stretto.policies.networks.soft_actors import SoftNetworkSettings, SoftPolicy  # noqa: E402
 from stretto.policies.networks.squashed import Squashed  # noqa: E402
 from stretto.training.learners.base import LearnerBlock  # noqa: E402
@@ -268,6 +270,21 @@ def test_weights_do_not_depend_on_how_many_agents_are_computed_together(variant:
         for some in ([0], [3], [1, 2], [4, 0, 3]):
             for agent, mine in zip(some, weights(some), strict=True):
                 assert all(map(np.array_equal, mine, together[agent]))
+
+
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+def test_the_check_at_the_start_of_a_run_is_of_critics_too(
+    variant: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = small(**variant)
+    networks = learner(settings, range(3)).policy.networks
+    assert [len(one.outputs) for one in networks] == [1, 2]
+    assert all(stacks_exactly(one, settings.batch) for one in networks)
+    exact = layers._write_products
+    monkeypatch.setattr(
+        layers, "_write_products", lambda *given: [exact(*given), given[2].mul_(1 + 1e-7 * len(given[0]))]
+    )
+    assert not any(stacks_exactly(one, settings.batch) for one in networks)
 
 
 CONFIG: dict[str, Any] = {

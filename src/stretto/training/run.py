@@ -77,8 +77,9 @@ def _stacks_exactly(blocks: list[LearnerBlock], build: Callable[[int], Learner],
         if kind in checked or len(block.agents) == 1:
             continue
         checked.add(kind)
-        network = getattr(build(number).policy, "network", None)
-        if isinstance(network, Network) and not stacks_exactly(network, settings.batch):
+        policy: Any = build(number).policy
+        networks = getattr(policy, "networks", [getattr(policy, "network", None)])
+        if not all(stacks_exactly(one, settings.batch) for one in networks if isinstance(one, Network)):
             warning = BlocksMatter(
                 f"the last bits of what agents learn depend on which of them are computed together on this machine: "
                 f"blocks of {len(block.agents)} are part of the plan, in every learner set"

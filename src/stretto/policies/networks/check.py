@@ -38,8 +38,15 @@ def stacks_exactly(network: Network, batch: int) -> bool:
 def _computed(network: Network, rows: Tensor, states: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Return outputs, their gradient, and what the first tower says when it acts."""
     resets = torch.zeros(rows.shape[:3], dtype=torch.bool, device=rows.device)
-    going = network.go_through(network.recall(rows, states, resets)[0])
+    going = network.go_through(_taken(network, network.recall(rows, states, resets)[0]))
     going.back(going.outputs.tanh())
     with torch.no_grad():
-        acting = network.tower(network.see(rows[:, 0], states)[0], 0)
+        acting = network.tower(_taken(network, network.see(rows[:, 0], states)[0]), 0)
     return going.outputs, network.parameters.gradient, acting
+
+
+def _taken(network: Network, seen: Tensor) -> Tensor:
+    """Return what towers take: numbers beside what is seen, too, if they need any."""
+    if not network.beside:
+        return seen
+    return network.joined(seen[..., :1].expand(-1, -1, network.beside), seen)

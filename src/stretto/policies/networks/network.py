@@ -90,7 +90,7 @@ class Network:
             self._trunk = Trunk(size, width, common, settings.activation, settings.initial)
             size, width = self._trunk.size, self._trunk.width
             shared |= self._trunk.shapes
-        self.seen_size, self._beside = size, beside
+        self.seen_size, self.beside = size, beside
         self._sizes = [beside + size, *own]
         widths = [padded(beside) + width, *map(padded, own), padded(max(outputs))]
         self._layers = range(len(widths) - 1)
@@ -158,7 +158,7 @@ class Network:
                 mine = tree.child("tower", tower, "layer", layer)
                 weight = self.parameters.by_tower(f"weight {layer}")[agent, tower]
                 # Beside what is seen is padded on its own: what is seen follows there.
-                split = self._beside if layer == 0 else size[0]
+                split = self.beside if layer == 0 else size[0]
                 parts = weight[:split, : size[1]], weight[padded(split) :][: size[0] - split, : size[1]]
                 if self.settings.initial == "uniform":
                     both = torch.from_numpy(uniform(mine, *size))
@@ -190,7 +190,7 @@ class Network:
 
     def joined(self, numbers: Tensor, seen: Tensor) -> Tensor:
         """Return what towers take, given (agents, rows, how many) numbers beside what `see` or `recall` has returned."""
-        missing = padded(self._beside) - numbers.shape[-1]
+        missing = padded(self.beside) - numbers.shape[-1]
         return torch.cat([torch.nn.functional.pad(numbers, (0, missing)), seen], -1)
 
     def recall(

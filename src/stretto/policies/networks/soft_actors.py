@@ -53,6 +53,11 @@ class SoftPolicy(BlockPolicy):
         self.network, self.body, self.head, self.greedy = actor, body, head, greedy
         self.begun = np.ones(len(world.agents), np.bool_)
 
+    @property
+    def networks(self) -> list[Network]:
+        """All networks that learn."""
+        return [self.network, self.body]
+
     @classmethod
     def new(cls, world: WorldSpec, trees: Sequence[SeedTree], settings: NetworkSettings) -> SoftPolicy:
         """Return a policy whose networks are drawn from the agents' trees."""
