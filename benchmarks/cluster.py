@@ -16,6 +16,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import as_completed
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -61,8 +62,8 @@ def plain_ray(seconds: float, episodes: int, heard: Heard) -> None:
     import ray
 
     task = ray.remote(num_cpus=1)(episode)
-    for answer in [task.remote(seconds, number) for number in range(episodes)]:
-        heard(ray.get(answer))
+    for answer in as_completed([task.remote(seconds, number).future() for number in range(episodes)]):
+        heard(answer.result())
 
 
 def evaluated(seconds: float, episodes: int, heard: Heard, **where) -> None:
@@ -135,6 +136,10 @@ def compare(cluster: stretto.Cluster, episodes: int, rounds: int, workers: int, 
             print(f"| {seconds * 1000:g} ms | {name} | {shown} |", flush=True)
 
 
+def _nothing(env: object) -> None:
+    pass
+
+
 def bytes_a_second(cluster: stretto.Cluster, megabytes: int = 8, calls: int = 10) -> None:
     with stretto.make_vec(Sleeps, 1, env_kwargs={"seconds": 0.0}, backend="ray", workers=1) as envs:
         envs.reset(seed=0)
@@ -143,7 +148,13 @@ def bytes_a_second(cluster: stretto.Cluster, megabytes: int = 8, calls: int = 10
         for _ in range(calls):
             envs.map(lambda env: data)
         took = time.perf_counter() - began
+        short, before = 500, (time.perf_counter(), time.process_time())
+        for _ in range(short):
+            envs.map(_nothing)
+        after = time.perf_counter(), time.process_time()
+        each = [(now - then) / short * 1000 for now, then in zip(after, before, strict=True)]
     print(f"\nThere and back: {2 * calls * megabytes / took:.0f} MB/s, in messages of {megabytes} MB.")
+    print(f"A call and its answer: {each[0]:.2f} ms, of which the caller computes {each[1]:.2f} ms.", flush=True)
 
 
 def trained(intervals: int, **where) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """What breaks first on a large cluster: the real scheduler of evaluations with simulated workers, 1 to 10,000 of them.
 
-    python benchmarks/cluster_scale.py [--call-ms 0.5]
+    python benchmarks/cluster_scale.py [--call-ms 0.8]
 
 The queue of tasks, the supervisor and its waiting are those that run on a cluster. Workers are simulated: an episode takes
 its time on a clock that runs on while the caller computes, and that skips the time for which it would sleep. A call of an
@@ -113,7 +113,7 @@ def simulate(workers: int, seconds: float, rounds: int, call_seconds: float) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--call-ms", type=float, default=0.5)
+    parser.add_argument("--call-ms", type=float, default=0.8)
     parser.add_argument("--most", type=int, default=10_000)
     given = parser.parse_args()
     print("| workers | episode | efficiency | caller, ms an episode |\n|---|---|---|---|")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -21,11 +22,14 @@ def expected():
     return collect().digest()
 
 
-def test_the_set_is_that_of_one_machine(two_nodes, expected):
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_set_is_that_of_one_machine(nodes, two_nodes, expected, count):
+    nodes.ensure(count)
     assert collect(two_nodes).digest() == expected
 
 
-def test_a_node_that_is_lost_at_a_random_moment_changes_no_rollout(nodes, two_nodes, expected, tmp_path):
+@pytest.mark.parametrize("again", range(int(os.environ.get("STRETTO_LOST_NODES", "1"))))
+def test_a_node_that_is_lost_at_a_random_moment_changes_no_rollout(nodes, two_nodes, expected, tmp_path, again):
     last, done = random.randrange(20, ROLLOUTS - 20), []
 
     def lose_a_node(rollout):

@@ -37,7 +37,9 @@ def expected():
     return records(play())
 
 
-def test_the_records_are_those_of_one_machine_and_say_where_they_were_made(two_nodes, expected, tmp_path):
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_records_are_those_of_one_machine_and_say_where_they_were_made(nodes, two_nodes, expected, tmp_path, count):
+    nodes.ensure(count)
     report = play(two_nodes, out=tmp_path / "run", trace=True)
     assert records(report) == expected
     names = set(report.plan["timing"]["nodes"])  # a node that starts late may find nothing left to play

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 
@@ -12,14 +13,14 @@ pytest.importorskip("pydantic")
 
 from stretto.training.train import train
 
-INTERVALS, ROWS, ENVS = 20, 32, 4
+INTERVALS, ROWS, ENVS, AGENTS = 20, 32, 4, 4
 
 
 def weights(loop, cluster=None, **options):
     config = {"learner": "ppo", "loop": loop, "ppo": {"rows": ROWS, "epochs": 1}}
     where = {"backend": "serial"} if cluster is None else {"cluster": cluster}
     steps = INTERVALS * ROWS * ENVS
-    report = train("foundry_1", cogs=4, steps=steps, num_envs=ENVS, seed=3, config=config, **where, **options)
+    report = train("foundry_1", cogs=AGENTS, steps=steps, num_envs=ENVS, seed=3, config=config, **where, **options)
     return {agent: result.weights for agent, result in report.agents.items()}
 
 
@@ -35,9 +36,18 @@ def expected():
     return of
 
 
-@pytest.mark.parametrize("loop", ["sync", "pipelined"])
-def test_the_weights_are_those_of_one_machine(two_nodes, expected, loop):
-    assert weights(loop, two_nodes) == expected(loop)
+@pytest.mark.parametrize(("loop", "count"), [("sync", 2), ("pipelined", 3)])
+def test_the_weights_are_those_of_one_machine(nodes, two_nodes, expected, loop, count, tmp_path):
+    nodes.ensure(count)
+    assert weights(loop, two_nodes, out=tmp_path / "run", trace=True) == expected(loop)
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    where = summary["timing"]["nodes"]
+    assert set(where) <= {two_nodes.name_of(node) for node in two_nodes.rooms()}
+    assert sum(one["environments"] for one in where.values()) == ENVS
+    assert sum(one["agents"] for one in where.values()) == AGENTS
+    events = json.loads((tmp_path / "run" / "trace.json").read_text())["traceEvents"]
+    processes = {one["args"]["name"] for one in events if one["name"] == "process_name"}
+    assert any(" on node " in name for name in processes)
 
 
 @pytest.mark.parametrize("loop", ["sync", "pipelined"])

@@ -126,6 +126,11 @@ class Cluster:
         there = "; ".join(f"{name}: {_told(resources)}" for name, resources in self.nodes().items())
         raise ResourceError(f"a worker needs {asked}, and no node has that ({there}); ask for less, or add a node")
 
+    def count_again(self) -> None:
+        """Let the budget be that of the nodes that are there now: some may have joined, and others been lost."""
+        self._check_open()
+        self.budget.total = self._places()
+
     def why_not_placed(self) -> str:
         """Say why an actor may have no node."""
         free = _told(self._ray.available_resources())
@@ -342,6 +347,8 @@ def opened(address: Cluster | str | None) -> Iterator[Cluster | None]:
         with Cluster(address) as found:
             yield found
     else:
+        if address is not None:
+            address.count_again()
         yield address
 
 
