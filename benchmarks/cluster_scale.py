@@ -1,10 +1,10 @@
 """What breaks first on a large cluster: the real scheduler of evaluations with simulated workers, 1 to 10,000 of them.
 
-    python benchmarks/cluster_scale.py [--call-ms 0.8]
+    python benchmarks/cluster_scale.py [--call-ms 0.8] [--workers 1,10,100,1000,10000] [--seconds 1,10,60]
 
 The queue of tasks, the supervisor and its waiting are those that run on a cluster. Workers are simulated: an episode takes
 its time on a clock that runs on while the caller computes, and that skips the time for which it would sleep. A call of an
-actor takes the caller `--call-ms` of computing, as `benchmarks/cluster.py` measures it ("driver"). `efficiency` is the
+actor takes the caller `--call-ms` of computing, as `benchmarks/cluster.py` measures it. `efficiency` is the
 share of their time for which workers play.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import heapq
 import itertools
+import random
 import time
 
 from stretto.evaluation.playing.messages import Ready
@@ -94,8 +95,12 @@ class SimulatedWorker(Worker):
 
 
 def simulate(workers: int, seconds: float, rounds: int, call_seconds: float) -> tuple[float, float]:
-    """Play `rounds` episodes of so many seconds on each worker; return the efficiency, and CPU seconds an episode."""
-    clock = SkippingClock()
+    """Play `rounds` episodes of about so many seconds on each worker; return the efficiency, and CPU seconds an episode.
+
+    Both are of the time between the end of the first round and the beginning of the last. Episodes differ in length by up to
+    half, so that they do not all end at once.
+    """
+    clock, draw = SkippingClock(), random.Random(0)
 
     def start(index, capacity, arena, bell, factory, **_):
         return SimulatedWorker(index, capacity, clock, call_seconds)
@@ -105,23 +110,30 @@ def simulate(workers: int, seconds: float, rounds: int, call_seconds: float) -> 
         supervisor.add_seat(None, inline=False)
     queue = TaskQueue(supervisor, Ready(), 60.0)
     queue.do([0.0] * workers, lambda task: (task, "playing", None), lambda *_: ())  # all have started
-    began, cpu = clock.now(), time.process_time()
-    queue.do([seconds] * (workers * rounds), lambda task: (task, "playing", None), lambda *_: ())
-    took, cpu = clock.now() - began, time.process_time() - cpu
-    return rounds * seconds / took, cpu / (workers * rounds)
+    lengths = [seconds * draw.uniform(0.5, 1.5) for _ in range(workers * rounds)]
+    ended: list[tuple[float, float, float]] = []
+
+    def take(length, _):
+        ended.append((clock.now(), time.process_time(), length))
+        return ()
+
+    queue.do(lengths, lambda task: (task, "playing", None), take)
+    (began, cpu, _), (over, cpu_then, _) = ended[workers - 1], ended[-workers - 1]
+    played = sum(max(0.0, min(end, over) - max(end - length, began)) for end, _, length in ended)
+    return played / (over - began) / workers, (cpu_then - cpu) / (len(ended) - 2 * workers)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--call-ms", type=float, default=0.8)
-    parser.add_argument("--most", type=int, default=10_000)
+    parser.add_argument("--workers", default="1,10,100,1000,10000")
+    parser.add_argument("--seconds", default="1,10,60")
     given = parser.parse_args()
     print("| workers | episode | efficiency | caller, ms an episode |\n|---|---|---|---|")
-    for workers in (1, 10, 100, 1_000, 10_000):
-        for seconds in (1.0, 10.0, 60.0):
-            if workers <= given.most:
-                efficiency, cpu = simulate(workers, seconds, 3, given.call_ms / 1000)
-                print(f"| {workers:,} | {seconds:g} s | {efficiency:.2f} | {cpu * 1000:.2f} |", flush=True)
+    for workers in map(int, given.workers.split(",")):
+        for seconds in map(float, given.seconds.split(",")):
+            efficiency, cpu = simulate(workers, seconds, max(3, 40 // workers), given.call_ms / 1000)
+            print(f"| {workers:,} | {seconds:g} s | {efficiency:.2f} | {cpu * 1000:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -140,3 +140,18 @@ def test_all_states_of_shares_fit_together_and_come_apart():
     whole = {"begun": np.array([1, 1, 2]), "stage": stage}
     again = joined_states(parted_states(whole, [range(1), range(1, 3)]))
     np.testing.assert_equal(again, whole)
+
+
+def test_nodes_are_compared_by_what_is_played_and_by_what_is_learned_from_it(run_on):
+    digests = []
+
+    def compare(supervisor, message, limit_seconds):
+        digests.append(set(supervisor.tell(lambda seat: message, "comparing", limit_seconds)))
+
+    faster = {**PPO, "ppo": {**PPO["ppo"], "learning_rate": 1e-2}}
+    for config in (PPO, faster):
+        run_on(far(3, compare=compare), config=config, steps=1)
+    (one,), (other,) = digests
+    played, learned = zip(one.split(), other.split(), strict=True)
+    assert played[0] == played[1]
+    assert learned[0] != learned[1]
