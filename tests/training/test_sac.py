@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -25,6 +25,7 @@ from stretto.storage.of_layout import buffer_of
 from tests.training.fixed_experience import block_of, learn, piece_of
 
 torch = pytest.importorskip("torch")
+ParallelEnv: Any = pytest.importorskip("pettingzoo").ParallelEnv
 
 from stretto.policies.networks import layers  # noqa: E402
 from stretto.policies.networks.check import stacks_exactly  # noqa: E402
@@ -318,6 +319,47 @@ def test_a_run_that_goes_on_from_a_checkpoint_learns_the_same_bits(
     trained(160, loop, memory, out=tmp_path / "run")
     assert trained(320, loop, memory, out=tmp_path / "run", resume=True) == whole
     assert trained(320, loop, memory, backend="process", workers=2) == whole
+
+
+class Three(ParallelEnv):  # type: ignore[misc, type-arg]
+    """Three agents are each asked for a number of their own."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "three"}
+    possible_agents: ClassVar[list[str]] = ["a", "b", "c"]
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(-1, 1, (1,), np.float32)
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Box(-1, 2, (2,), np.float32)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self._draw, self._steps, self.agents = np.random.default_rng(seed), 0, list(self.possible_agents)
+        return self._asked(), {agent: {} for agent in self.agents}
+
+    def _asked(self) -> dict[str, Any]:
+        self._wanted = {agent: self._draw.uniform(-1, 1, 1).astype(np.float32) for agent in self.agents}
+        return dict(self._wanted)
+
+    def step(self, actions: Any) -> Any:
+        rewards = {agent: -float(abs(actions[agent][0] - self._wanted[agent][0])) for agent in self.agents}
+        self._steps += 1
+        over, there = self._steps == 10, self.agents
+        seen = self._asked()
+        self.agents = [] if over else there
+        return seen, rewards, dict.fromkeys(there, False), dict.fromkeys(there, over), {agent: {} for agent in there}
+
+
+@pytest.mark.parametrize("loop", ["sync", "pipelined"])
+def test_weights_of_a_run_do_not_depend_on_how_learners_are_computed(loop: str) -> None:
+    def weights(**given: Any) -> list[str]:
+        report = stretto.train(Three, "sac", steps=400, seed=3, config={**CONFIG, "loop": loop, **given})
+        return [one.weights for one in report.agents.values()]
+
+    found = weights()
+    assert len(set(found)) == 3
+    for given in ({"block": 1}, {"block": 2, "learner_set": "processes"}):
+        assert weights(**given) == found
 
 
 # ---- who learns, and who does not ----

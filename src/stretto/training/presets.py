@@ -119,6 +119,7 @@ PRESETS = {
                     "normalize_rewards": True,
                 },
             },
+            # One update for each step, as is usual with SAC. It was not run to its end here.
             "sac": {
                 "steps": 200_000,
                 "num_envs": 4,
