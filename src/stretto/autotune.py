@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -34,6 +34,9 @@ EXCHANGE_SECONDS = 45e-6
 
 MESSAGE_SECONDS = 40e-6
 """What it costs more when observations have parts that travel by mail."""
+
+SWAP_SECONDS = 2.5e-6
+"""What a step costs more where a world has global generators of its own: measured with one draw from `numpy` or `random`."""
 
 RELIEF_SECONDS = 20e-6
 """What the caller does while the others already step their worlds, and is spared in worlds of its own."""
@@ -73,7 +76,7 @@ class Probe:
     step: Timing
     bytes: int
     by_mail: bool
-    drawn: frozenset[str]
+    drawn: frozenset[str] = frozenset()
 
 
 def probe(maker: Callable[[], Any], resets: Sequence[dict[str, Any]], beat: Beat = lambda: None) -> Probe | float:
@@ -92,7 +95,8 @@ def probe(maker: Callable[[], Any], resets: Sequence[dict[str, Any]], beat: Beat
         if built > BUILD_SECONDS:
             private.run_repeatable(_step_once, env, resets[0], beat)
             return built
-        return private.run_repeatable(_measure, env, itertools.cycle(resets), private)
+        found = private.run_repeatable(_measure, env, itertools.cycle(resets))
+        return replace(found, drawn=frozenset(private.drawn))  # known only after the call
     finally:
         env.close()
 
@@ -104,7 +108,7 @@ def _step_once(env: gymnasium.Env[Any, Any], reset: dict[str, Any], beat: Beat) 
     env.step(env.action_space.sample())
 
 
-def _measure(env: gymnasium.Env[Any, Any], begin: Iterator[dict[str, Any]], private: PrivateGenerators) -> Probe:
+def _measure(env: gymnasium.Env[Any, Any], begin: Iterator[dict[str, Any]]) -> Probe:
     env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(64)]
 
@@ -129,7 +133,6 @@ def _measure(env: gymnasium.Env[Any, Any], begin: Iterator[dict[str, Any]], priv
         step=Timing(timing.seconds + reset.seconds * resets / steps, timing.busy, timing.calls),
         bytes=sum(leaf.nbytes for leaf in layout.fixed),
         by_mail=bool(layout.loose),
-        drawn=frozenset(private.drawn),
     )
 
 
@@ -174,10 +177,11 @@ def choose_backend(
     isolate: bool,
     noun: str = "environment",
     resets: Sequence[dict[str, Any]] = ({"seed": 0}, {}),
+    global_rng: str = "auto",
 ) -> Choice:
     """Choose how to run `count` worlds (or blocks of them) like this one on so many free cores.
 
-    `resets` are the arguments of its first resets.
+    `resets` are the arguments of its first resets, `global_rng` says whether it has global generators of its own.
     """
     everywhere = max(1, min(count, cores))
     if isolate:
@@ -192,7 +196,9 @@ def choose_backend(
     except UsageError as error:  # it cannot be pickled
         return Choice(SERIAL, 1, f"serial, because {str(error).partition(';')[0]}")
     if isinstance(seen, Probe):
-        return _compare(seen, count, cores)
+        return _compare(
+            seen, count, cores, swaps=global_rng == "private" or (global_rng == "auto" and bool(seen.drawn))
+        )
     # What a world raises is the user's to see where it is one of theirs, with the slot and the traceback. But one that
     # ended the process in which it was measured would end the caller's too.
     if isinstance(seen, Problem):
@@ -204,9 +210,12 @@ def choose_backend(
     return Choice(PROCESS, everywhere, f"process with {everywhere} workers, {told}", isolate=lost)
 
 
-def _compare(seen: Probe, count: int, cores: int) -> Choice:
+def _compare(seen: Probe, count: int, cores: int, *, swaps: bool) -> Choice:
     step = seen.step.seconds
     told = f"a step took {duration(step)} when it was measured"
+    if swaps:
+        step += SWAP_SECONDS
+        told += f", and its own random generators take {duration(SWAP_SECONDS)} more"
     if seen.step.busy < 0.5 and step > 1e-3:
         workers = min(count, MOST_WAITING_WORKERS)
         return Choice(THREAD, workers, f"thread with {workers} workers, because {told}, most of it waiting")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -149,3 +150,12 @@ def test_a_step_that_somebody_has_put_into_a_wrapper_is_called():
     ours.reset(0)
     ours.step(dict.fromkeys(NAMES, 1))
     assert calls == [1, 1, 1]
+
+
+def test_a_copy_of_a_world_steps_its_own_game():
+    ours = ParallelAgents(wrapped(Countdown()))
+    ours.reset(0)
+    other = copy.deepcopy(ours)
+    other.step(dict.fromkeys(NAMES, 2))
+    assert other.native.unwrapped.totals == dict.fromkeys(NAMES, 2)
+    assert ours.native.unwrapped.totals == dict.fromkeys(NAMES, 0)

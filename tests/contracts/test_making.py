@@ -460,6 +460,23 @@ def test_a_world_that_takes_long_to_build_makes_one_step_apart_before_it_may_run
     assert chosen.reason.endswith("its process died while being measured: it exited with code 7")
 
 
+class Quick(CountTo):
+    """Draws from a global generator in every step, which takes next to no time."""
+
+    def step(self, action):
+        np.random.random()
+        return super().step(action)
+
+
+@pytest.mark.parametrize(("global_rng", "told"), [("auto", True), ("private", True), ("shared", False)])
+def test_what_private_generators_cost_is_counted(global_rng, told, monkeypatch):
+    monkeypatch.setattr(autotune, "SWAP_SECONDS", 1.0)
+    chosen = autotune.choose_backend(makes(Quick, 5), 4, 2, isolate=False, global_rng=global_rng)
+    assert ("and its own random generators take 1 s more" in chosen.reason) is told
+    with stretto.make_vec(makes(Quick, 5), 4, global_rng=global_rng, budget=stretto.CpuBudget(2)) as envs:
+        assert ("and its own random generators take 1 s more" in envs.choice) is told
+
+
 def test_a_world_that_ended_its_probe_ends_no_caller_either():
     with stretto.make_vec(makes(Treacherous, "exit"), 4, max_restarts=0, budget=stretto.CpuBudget(2)) as envs:
         envs.reset(seed=0)

@@ -59,13 +59,25 @@ def _by_agent(infos: Any) -> dict[AgentId, dict[str, Any]]:
 # ---- games in turns that PettingZoo shows as parallel environments ----
 
 
-class _Past:
-    """What PettingZoo's conversion steps in place of all wrappers around a game: the game itself."""
+class _PastWrappers:
+    """Steps a game by the `step` of PettingZoo's conversion, which takes this for the wrapped game.
 
-    __slots__ = ("aec_env", "agents")
+    An action that one of the wrappers refuses goes through them all.
+    """
 
-    def __init__(self, aec_env: Any) -> None:
-        self.aec_env, self.agents = aec_env, aec_env.agents
+    __slots__ = ("_checks", "_env", "_step", "aec_env", "agents")
+
+    def __init__(self, env: Any, game: Any, *, checks: bool) -> None:
+        self._env, self._step, self._checks = env, type(env).step, checks
+        self.aec_env, self.agents = game, game.agents
+
+    def __call__(self, actions: dict[AgentId, Action]) -> Any:
+        space_of = self.aec_env.action_space
+        if not actions or (self._checks and not all(space_of(agent).contains(actions[agent]) for agent in actions)):
+            return self._env.step(actions)
+        result = self._step(self, actions)
+        self._env.agents = self.agents
+        return result
 
 
 def _past_wrappers(env: Any) -> Callable[[dict[AgentId, Action]], Any]:
@@ -78,36 +90,13 @@ def _past_wrappers(env: Any) -> Callable[[dict[AgentId, Action]], Any]:
     wrappers = sys.modules.get("pettingzoo.utils.wrappers")
     if conversions is None or wrappers is None or type(env) is not conversions.aec_to_parallel_wrapper:
         return env.step  # type: ignore[no-any-return]
-    game = env.aec_env
-    checks = False
-    while type(game) in (wrappers.OrderEnforcingWrapper, wrappers.AssertOutOfBoundsWrapper):
-        if "step" in vars(game):
-            break
+    game, checks = env.aec_env, False
+    while type(game) in (wrappers.OrderEnforcingWrapper, wrappers.AssertOutOfBoundsWrapper) and "step" not in vars(
+        game
+    ):
         checks |= type(game) is wrappers.AssertOutOfBoundsWrapper
         game = game.env
-    own_last = getattr(type(game), "last", None) is not getattr(wrappers.BaseWrapper, "last", None)
+    own_last = getattr(type(game), "last", None) is not wrappers.BaseWrapper.last
     if game is env.aec_env or own_last or "step" in vars(env):
         return env.step  # type: ignore[no-any-return]
-    return _stepper(env, _Past(game), type(env).step, game.action_space if checks else None)
-
-
-def _stepper(
-    env: Any,
-    past: _Past,
-    step: Callable[[Any, dict[AgentId, Action]], Any],
-    space_of: Callable[[AgentId], Any] | None,
-) -> Callable[[dict[AgentId, Action]], Any]:
-    """Return what steps a game by the conversion's own `step`; actions that are refused go through the wrappers."""
-
-    def stepped(actions: dict[AgentId, Action]) -> Any:
-        if not actions:
-            return env.step(actions)
-        if space_of is not None:
-            for agent, action in actions.items():
-                if not space_of(agent).contains(action):
-                    return env.step(actions)
-        result = step(past, actions)
-        env.agents = past.agents
-        return result
-
-    return stepped
+    return _PastWrappers(env, game, checks=checks)

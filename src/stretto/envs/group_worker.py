@@ -71,6 +71,7 @@ class Worlds:
     ) -> None:
         self._group, self._pieces, self._sizes, self._settings = group, pieces, sizes, settings
         self.count = len(pieces)
+        self.global_rng = settings.global_rng
         self.sample: Callable[[], Any] = pieces[0]
 
     def shares(self, workers: int, relief: int) -> list[GroupFactory]:

@@ -230,7 +230,8 @@ def _choose(
         )
     if backend == "auto":
         free = workers or budget.free
-        chosen = choose_backend(worlds.sample, count, free, isolate=isolate, noun=worlds.noun, resets=resets())
+        known: dict[str, Any] = {"noun": worlds.noun, "resets": resets(), "global_rng": worlds.global_rng}
+        chosen = choose_backend(worlds.sample, count, free, isolate=isolate, **known)
         if workers is None or chosen.workers == workers:
             return chosen
         if chosen.backend is SERIAL and workers == 1:
