@@ -49,6 +49,15 @@ def test_a_run_without_a_whole_episode_has_a_page() -> None:
     assert "no episode has ended" in render_page(PLAN, [SeedHistory(0, rows, summary)])
 
 
+def test_the_nodes_of_a_cluster_are_named_with_what_they_had() -> None:
+    one = history(0, [1.0, 2.0, 3.0])
+    nodes = {"10.0.0.2": {"environments": 3, "agents": 1}}
+    timing = {"seconds": 1.0, "steps_per_second": 5.0, "shares": {}, "nodes": nodes}
+    page = render_page(PLAN, [replace(one, summary={**one.summary, "timing": timing})])
+    assert "10.0.0.2" in page
+    assert "10.0.0.2" not in render_page(PLAN, [one])
+
+
 def test_a_curve_lies_within_its_plot() -> None:
     drawn = curves("c", "c", "steps", [Curve("one", 0, [0.0, 50.0, 100.0], [-1.0, 5.0, 2.0])])
     points = drawn.partition('points="')[2].partition('"')[0].split()

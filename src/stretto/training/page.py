@@ -152,7 +152,20 @@ def _timing(runs: Sequence[SeedHistory]) -> str:
     ]
     phases += _OVERLAP if overlaps else []
     note = "What the run took by the clock, on which nothing else here depends, and what the time was spent on."
-    return f"<p>{note}</p>" + table(["seed", "seconds", "steps/s", *phases], cells)
+    return f"<p>{note}</p>" + table(["seed", "seconds", "steps/s", *phases], cells) + _nodes(timings)
+
+
+def _nodes(timings: Sequence[tuple[int, Mapping[str, Any]]]) -> str:
+    """Return which node of a cluster had what at the end, if there was one."""
+    cells = [
+        [str(seed), node, str(had["environments"]), str(had["agents"])]
+        for seed, one in timings
+        for node, had in one.get("nodes", {}).items()
+    ]
+    if not cells:
+        return ""
+    note = "Where environments were stepped and agents learned in the last interval."
+    return f"<p>{note}</p>" + table(["seed", "node", "environments", "agents"], cells)
 
 
 _OVERLAP = ["learners wait", "mean lag", "most lag", "replay ratio"]
