@@ -22,3 +22,11 @@ def sentences_of(page):
 @pytest.mark.parametrize("page", [page for page in PAGES if page_name(page) not in NOT_YET], ids=page_name)
 def test_sentences_are_short(page):
     assert not [one for one in sentences_of(page) if len(one.split()) > MOST_WORDS]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_tables_stand_outside_of_lists_and_lists_apart_from_paragraphs(page):
+    """The site would show a list that follows as one long paragraph."""
+    text = prose_of(page)
+    assert not re.findall(r"^ +\|.*", text, re.MULTILINE)
+    assert not re.findall(r"^(?![-*#|> ]|\d+\. |\s*$).*\n(?=- )", text, re.MULTILINE)
