@@ -60,7 +60,7 @@ def test_worlds_come_home_where_the_caller_alone_would_be_faster_beside_the_same
     assert better_home(look(times_alone, others), BOTH, cores=2) is home
 
 
-@pytest.mark.parametrize(("others", "away"), [(0, True), (1, False), (2, True), (4, True)])
+@pytest.mark.parametrize(("others", "away"), [(0, True), (1, False), (1.5, False), (2, True), (4, True)])
 def test_worlds_move_out_where_workers_get_enough_more_of_the_cores(others, away):
     assert better_away(look(1.0, others), None, 2, cores=2) is away
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 LOOK_SECONDS, LOOKS = 0.03, 8
 """How much stepping is between two looks, which take 0.1 ms at most, and how many looks a judgement rests on."""
 
-COLD, AWAY_GAIN = 1.25, 1.05
-"""How much faster the other place must be.
+COLD, AWAY_GAIN, BUSY_GAIN = 1.25, 1.05, 1.1
+"""How much faster the other place must be; the last is for workers beside other programs, where less is known.
 
 Worlds that take turns with other programs take more of the CPU's time than they take alone: CartPole up to 1.45 times. So a
 move home is tried early. What is seen there decides whether it lasts.
@@ -51,8 +51,8 @@ PRICE = 0.05
 START_SECONDS = 0.03
 """What a new process takes beyond building its worlds."""
 
-ALIKE = 0.5
-"""So many programs more or fewer make no other case. One of another size showed idle cores and a busy one as alike."""
+ALIKE = 0.75
+"""So many programs more or fewer make no other case: a busy one is one, and how many there are is seen to about a half."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def better_away(seen: Look, before: Look | None, workers: int, cores: int) -> bo
         return seen.seconds > AWAY_GAIN * before.seconds
     free = seen.others + workers <= cores + 0.25
     gain = share(workers, seen.others, cores) / share(1, seen.others, cores)
-    return gain * (IDLE_EFFICIENCY if free else BUSY_EFFICIENCY) > AWAY_GAIN
+    return gain * IDLE_EFFICIENCY > AWAY_GAIN if free else gain * BUSY_EFFICIENCY > BUSY_GAIN
 
 
 @dataclass(frozen=True, slots=True)
