@@ -59,10 +59,10 @@ def test_dotted_settings_are_read_as_yaml_and_later_layers_win() -> None:
 
 
 def test_a_number_takes_the_place_of_a_presets_whole_schedule_and_a_part_of_one_keeps_the_rest() -> None:
-    cartpole, rate = "gym:CartPole-v1", Schedule(2e-3, 0.0)
+    cartpole, rate = "gym:CartPole-v1", Schedule(3e-3, 0.0)
     assert config_of(cartpole).ppo.learning_rate == rate
     assert config_of(cartpole, settings_of(["ppo.learning_rate=3e-4"])).ppo.learning_rate == Schedule(3e-4)
-    assert config_of(cartpole, settings_of(["ppo.learning_rate.end=1e-4"])).ppo.learning_rate == Schedule(2e-3, 1e-4)
+    assert config_of(cartpole, settings_of(["ppo.learning_rate.end=1e-4"])).ppo.learning_rate == Schedule(3e-3, 1e-4)
     assert config_of("gym:X-v0", settings_of(["dqn.epsilon.end=0.01"])).dqn.epsilon == Schedule(1.0, 0.01, 0.2)
 
 

@@ -32,7 +32,7 @@ PRESETS = {
                     "rows": 32,
                     "batch": 128,
                     "epochs": 5,
-                    "learning_rate": {"begin": 2e-3, "end": 0.0},
+                    "learning_rate": {"begin": 3e-3, "end": 0.0},
                     "discount": 0.98,
                     "smoothing": 0.8,
                 },
