@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stretto.adapters.sorrel.visual_field import see_faster
+from stretto.adapters.sorrel.world import run_faster
 from stretto.budget import NativeThreads, default_budget
 from stretto.errors import RunsHere, user_stacklevel
 from stretto.interop.sorrel_experiment import Experiment
@@ -73,7 +73,7 @@ class ParallelEnvironment:
         if not self._config.parallel.enabled:
             self.env.run_experiment(animate=animate, logging=logging, logger=logger, output_dir=output_dir)
             return
-        see_faster()
+        run_faster()
         experiment = Experiment(self.env, self._seed, output_dir, animate=animate)
         if logging and logger is None:
             from sorrel.utils.logging import ConsoleLogger

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -21,8 +22,11 @@ def kinds_of(env: Any) -> list[str]:
 
 
 def with_its_own_eyes() -> None:
-    """Let Sorrel look at its grids as it does without us."""
+    """Let Sorrel look at its grids, and fill them, as it does without us."""
     from sorrel.observation import observation_spec
+    from sorrel.worlds import gridworld
+
+    gridworld.copy = copy
 
     if observation_spec.visual_field is visual_field.visual_field:
         observation_spec.visual_field = visual_field._its_own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 
 import numpy as np
@@ -12,6 +13,7 @@ pytest.importorskip("sorrel", reason="Sorrel is not on the path; make test-world
 import stretto
 from stretto.adapters.agents import as_agents
 from stretto.adapters.sorrel import visual_field
+from stretto.adapters.sorrel.entity_copies import copied
 from stretto.adapters.sorrel.missions import environment, make
 from stretto.adapters.sorrel.world import SorrelTurns, seed_globals
 from stretto.core import AgentPolicy, MultiAgentPolicy, TurnWorld
@@ -75,6 +77,25 @@ def test_what_agents_see_has_the_bits_of_sorrels_own_function_everywhere_on_the_
         assert ours.dtype == seen.dtype
         assert ours.shape == seen.shape
         assert ours.tobytes() == seen.tobytes()
+
+
+def test_copies_of_entities_are_those_of_deepcopy_and_share_nothing_that_can_change():
+    from sorrel.examples.treasurehunt.entities import EmptyEntity
+    from sorrel.worlds import gridworld
+
+    make()
+    assert gridworld.copy.deepcopy is copied
+    entity = EmptyEntity()
+    entity.location = (1, 2, 0)
+    for pockets in (None, ["gem"]):
+        if pockets:
+            entity.pockets = pockets
+        one, other = copied(entity), copy.deepcopy(entity)
+        assert type(one) is EmptyEntity
+        assert vars(one) == vars(other)
+        assert one is not entity
+        assert (one.sprite is entity.sprite) is (pockets is None)
+    assert one.pockets is not pockets
 
 
 def test_windows_that_reach_over_the_grid_are_left_to_sorrel():

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from stretto.adapters.sorrel.entity_copies import copy_faster
 from stretto.adapters.sorrel.visual_field import see_faster
 from stretto.core import Action, AgentId, Observation, TurnEnd
 from stretto.errors import UsageError
@@ -51,6 +52,12 @@ class Copies:
 def fresh(make: Callable[..., Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return arguments for one world: each environment of Sorrel needs a grid of its own."""
     return copy.deepcopy(dict(kwargs)) if is_sorrel(make) else kwargs
+
+
+def run_faster() -> None:
+    """Let Sorrel see and copy in less time, with the same bits, in this process."""
+    see_faster()
+    copy_faster()
 
 
 def begin_turn(env: Any) -> None:
@@ -94,7 +101,7 @@ class SorrelTurns:
             raise UsageError(f"frames must be at least 1, got {frames}")
         self.env = env
         _check_order(env)
-        see_faster()
+        run_faster()
         self.max_turns = _limit(env) if max_turns is None else max_turns
         self.possible_agents = [f"agent_{number}" for number in range(len(env.agents))]
         self.agents: list[AgentId] = []
