@@ -15,6 +15,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 import tempfile
 import time
 import warnings
@@ -136,6 +137,11 @@ def main() -> None:
                 again = draw.random() < _AGAIN
             result, _ = run(name, out, None)
             counts["equal weights"] += result == weights
+            print(
+                f"{kills} kills, {name}: {'equal' if result == weights else 'OTHER'} weights",
+                file=sys.stderr,
+                flush=True,
+            )
             shutil.rmtree(out)
     columns = "runs", "kills", "before the first checkpoint", "while one was written", "equal weights"
     print(f"| run | seconds undisturbed | {' | '.join(columns)} |")
