@@ -26,17 +26,18 @@ import machine
 import numpy as np
 
 import stretto
+from stretto.training.phases import AWAITING
 from stretto.training.presets import PRESETS
 
 LOOPS = "sync", "pipelined", "free"
-ENVS, ROWS, INTERVALS, POINTS = 8, 64, 24, 10
+ENVS, POINTS = 8, 10
 KNOWN = {"CartPole-v1": 60_000, "foundry_1": 40_000}
 """Worlds with presets, and for how many steps their speed is taken."""
 
 STUDENT = 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26
 """The 97.5% quantiles of Student's t with 1 to 9 degrees of freedom."""
 
-PPO = {"rows": ROWS, "batch": 64, "epochs": 10, "network": {"widths": [128, 128]}}
+PPO = {"rows": 64, "batch": 64, "epochs": 10, "network": {"widths": [128, 128]}}
 DQN = {
     "rows": 8,
     "batch": 128,
@@ -45,7 +46,8 @@ DQN = {
     "learning_starts": 100,
     "network": {"widths": [128, 128]},
 }
-LEARNERS = {"ppo": PPO, "dqn": DQN}
+LEARNERS: dict[str, tuple[dict[str, Any], int]] = {"ppo": (PPO, 80), "dqn": (DQN, 120)}
+"""Settings, and how many intervals a run has."""
 
 
 class Costly(gymnasium.Env[Any, Any]):
@@ -77,29 +79,36 @@ def run(loop: str, learner: str, cost: dict[str, Any], workers: int) -> dict[str
     if "world" in cost:  # as users have it
         given: dict[str, Any] = {"steps": cost["steps"], "config": {"loop": loop}}
         return timed(cost["world"], learner, **given)
-    settings = LEARNERS[learner]
-    intervals = INTERVALS * ROWS // settings["rows"]  # type: ignore[operator]
+    settings, intervals = LEARNERS[learner]
     config = {"preset": None, learner: settings, "loop": loop}
-    steps = intervals * ENVS * settings["rows"]  # type: ignore[operator]
+    steps = intervals * ENVS * settings["rows"]
     backend: dict[str, Any] = {"backend": "process", "workers": workers} if workers > 1 else {"backend": "serial"}
     return timed(Costly, learner, steps=steps, num_envs=ENVS, env_kwargs=cost, config=config, **backend)
 
 
 def timed(world: Any, learner: str, **options: Any) -> dict[str, Any]:
-    """Do a run; return its steps a second after the first intervals, and what the overlap was."""
-    marks: list[tuple[float, int]] = []
-    phases: list[dict[str, float]] = []
+    """Do a run; return its steps a second, and how collecting and learning went together.
 
-    def mark(interval: Any) -> None:
-        marks.append((time.perf_counter(), interval.steps))
-        phases.append(interval.seconds)
-
-    report = stretto.train(world, learner, on_interval=mark, **options)
-    skip = len(marks) // 5  # processes start in the first ones
-    (began, first), (ended, last) = marks[skip], marks[-1]
-    learning = [one.get("learning", 0.0) for one in phases[skip + 1 :]]
-    overlap = report.history[-1]["timing"].get("overlap", {})
-    return {"speed": (last - first) / (ended - began), "learning": sum(learning) / (ended - began), **overlap}
+    The first fifth does not count, because processes start in it, nor the last interval, in which learners catch up.
+    """
+    seen: list[tuple[float, Any]] = []
+    report = stretto.train(
+        world, learner, on_interval=lambda interval: seen.append((time.perf_counter(), interval)), **options
+    )
+    (began, first), *counted = seen[len(seen) // 5 : -1]
+    ended, last = counted[-1]
+    found = {"speed": (last.steps - first.steps) / (ended - began)}
+    intervals = [interval for _, interval in counted]
+    if first.overlap is None:
+        return {**found, "learning": sum(one.seconds["learning"] for one in intervals) / (ended - began)}
+    return {
+        **found,
+        "mean_lag": statistics.fmean(one.overlap.lag for one in intervals),
+        "most_lag": max(one.overlap.lag for one in intervals),
+        "replay_ratio": report.history[-1]["timing"]["overlap"]["replay_ratio"],
+        "collecting_waits": sum(one.seconds[AWAITING] for one in intervals) / (ended - began),
+        "learning_waits": 1 - sum(one.overlap.learning_seconds for one in intervals) / (ended - began),
+    }
 
 
 def apart(**what: Any) -> dict[str, Any]:
@@ -132,7 +141,7 @@ def speed(rounds: int, learner: str, kind: str, workers: int) -> None:
     for loop, runs in found.items():
         ratios = [one["speed"] / other["speed"] for one, other in zip(runs, found["sync"], strict=True)]
         middle = {name: statistics.median(one[name] for one in runs) for name in runs[0]}
-        learns = f"{middle['learning']:.0%}" if loop == "sync" else ""
+        learns = f"{middle['learning']:.0%}" if "learning" in middle else ""
         told = [f"{middle[name]:.2f}" if name in middle else "" for name in ("mean_lag", "most_lag", "replay_ratio")]
         waits = [f"{middle[name]:.0%}" if name in middle else "" for name in ("collecting_waits", "learning_waits")]
         figures = [
