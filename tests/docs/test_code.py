@@ -79,9 +79,13 @@ def test_every_block_of_a_page_is_of_a_kind_that_is_tested_or_shows_output(page)
         assert yaml.safe_load(block.code)
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=page_name)
-def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def _datasets_in_a_folder_of_the_test(tmp_path, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))  # else they lie in the home folder
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=page_name)
+def test_the_python_of_a_page_runs_from_top_to_bottom(page, tmp_path):
     if page.name in NEEDS:
         pytest.importorskip(NEEDS[page.name])
     for file in write_files(page, tmp_path):
