@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Le
 
 from stretto.policies.networks.limits import Positive, Whole
+from stretto.training.learners.bc_settings import BcSettings
 from stretto.training.learners.dqn_settings import DqnSettings
 from stretto.training.learners.own_settings import OwnSettings, is_own
 from stretto.training.learners.ppo_settings import PpoSettings
@@ -109,6 +110,7 @@ class Config:
     ppo: PpoSettings = field(default_factory=PpoSettings)
     dqn: DqnSettings = field(default_factory=DqnSettings)
     sac: SacSettings = field(default_factory=SacSettings)
+    bc: BcSettings = field(default_factory=BcSettings)
     own: OwnSettings = field(default_factory=OwnSettings)
     parallel: ParallelSettings = field(default_factory=ParallelSettings)
     trials: TrialsSettings = field(default_factory=TrialsSettings)

@@ -47,6 +47,9 @@ class Head(Protocol):
     def bounded(self, drawn: Array) -> Array:
         """Return what is drawn as the world takes it."""
 
+    def drawn(self, actions: Array) -> Array:
+        """Return what would be drawn for the world to take these actions."""
+
     def score(self, outputs: Tensor, scales: Tensor, actions: Tensor, allowed: Tensor | None) -> Scored:
         """Return how likely actions were."""
 
@@ -91,6 +94,9 @@ class Categorical:
 
     def bounded(self, drawn: Array) -> Array:
         return drawn
+
+    def drawn(self, actions: Array) -> Array:
+        return actions
 
     def score(self, outputs: Tensor, scales: Tensor, actions: Tensor, allowed: Tensor | None) -> Scored:
         return _ScoredChoices(self._logarithms(outputs, allowed), self._branches.picked(actions))
@@ -159,6 +165,10 @@ class Gaussian:
     def bounded(self, drawn: Array) -> Array:
         scaled = (drawn * self.half + self.middle).astype(self._space.dtype)
         return np.clip(scaled, self._space.low, self._space.high)
+
+    def drawn(self, actions: Array) -> Array:
+        found: Array = ((actions - self.middle) / self.half).astype(np.float32)
+        return found
 
     def score(self, outputs: Tensor, scales: Tensor, actions: Tensor, allowed: Tensor | None) -> Scored:
         return _ScoredNumbers(outputs, scales, actions.reshape(*outputs.shape[:-1], -1))

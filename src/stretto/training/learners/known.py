@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 LEARNERS = {
     "ppo": "stretto.training.learners.ppo:Ppo",
     "dqn": "stretto.training.learners.dqn:Dqn",
+    "bc": "stretto.training.learners.bc:Cloning",
     "sac": "stretto.training.learners.sac:Sac",
 }
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from stretto.errors import UsageError
 from stretto.policies.networks.heads import Gaussian
 from stretto.policies.networks.policies import ActorPolicy
-from stretto.spaces import Array, map_space
+from stretto.spaces import Array
 from stretto.storage.segments import SegmentLayout, SegmentSnapshot
 from stretto.training.advantages import advantages
 from stretto.training.learners.base import LearnerBlock, Metrics, Remembers
 from stretto.training.learners.ppo_objective import DIVERGENCE, FIGURES, ClippedObjective, Experience, minibatches
 from stretto.training.learners.ppo_settings import PpoSettings
+from stretto.training.learners.segment_rows import by_agent, rows_seen
 from stretto.training.learners.stacked import StackedLearner
 from stretto.training.optimizer import Adam
 from stretto.training.rewards import RewardScale
@@ -65,13 +65,13 @@ class Ppo(StackedLearner):
         agents, count = len(self._block.agents), seen.acted.shape[0] * seen.acted.shape[1]
         whole, sequences = self._sequences(seen)
         acted = sequences.acted
-        rows, allowed = self._rows(seen)
+        rows, allowed = rows_seen(self._block, self._network.inputs, seen)
         if self.policy.normalizer is not None:
             self.policy.normalizer.update(rows[:, :count], acted & learning[:, None])
             rows = self.policy.normalizer(rows)
         device = network.device
         rows, allowed = rows.to(device), None if allowed is None else allowed.to(device)
-        actions = torch.from_numpy(_by_agent(seen.extras["drawn"] if self._drawn else seen.actions)).to(device)
+        actions = torch.from_numpy(by_agent(seen.extras["drawn"] if self._drawn else seen.actions)).to(device)
         with torch.no_grad():
             outputs = network(rows) if whole is None else network.towers(whole.to(device).seen(network, rows))
             scored = self._head.score(outputs[:, 0, :count], network.scales, actions, allowed)
@@ -86,7 +86,7 @@ class Ppo(StackedLearner):
             shares = np.exp(np.minimum(now - seen.extras["likelihood"], 0.0))
         gained = advantages(values, *outcome, settings.discount, settings.smoothing, shares)
         expected = values[:-1]
-        known = [torch.from_numpy(_by_agent(array)).to(device) for array in (gained, expected + gained, expected)]
+        known = [torch.from_numpy(by_agent(array)).to(device) for array in (gained, expected + gained, expected)]
         experience = Experience(rows, actions, allowed, scored.likelihoods, *known)
         return self._epochs(experience, sequences, learning.copy(), progress)
 
@@ -97,16 +97,6 @@ class Ppo(StackedLearner):
             return None, Sequences(acted)
         memory = np.moveaxis(seen.extras["memory"], 2, 0)
         return Sequences(acted, acted.shape[1], memory).whole(), Sequences(acted, self._settings.sequence, memory)
-
-    def _rows(self, seen: SegmentSnapshot) -> tuple[Tensor, Tensor | None]:
-        """Return all that was seen, with what follows, as (agents, rows, width), and which actions were allowed."""
-        space, inputs = self._block.observation_space, self._network.inputs
-        both = map_space(
-            lambda _, part, after: np.concatenate([part, after[None]]), space, seen.observations, seen.next_observations
-        )
-        allowed = inputs.allowed(seen.observations)
-        rows = inputs.rows(both).permute(2, 0, 1, 3).reshape(len(self._block.agents), -1, inputs.width)
-        return rows, None if allowed is None else torch.from_numpy(_by_agent(allowed))
 
     def _epochs(self, experience: Experience, sequences: Sequences, moving: Array, progress: float) -> list[Metrics]:
         settings, agents = self._settings, len(self._block.agents)
@@ -169,9 +159,3 @@ class _Means:
     @property
     def means(self) -> Array:
         return self._sums / np.maximum(self._counts, 1)
-
-
-def _by_agent(array: Array) -> Array:
-    """Return (rows, lanes, agents, ...) as (agents, rows x lanes, ...)."""
-    moved = np.moveaxis(array, 2, 0)
-    return np.ascontiguousarray(moved).reshape(moved.shape[0], -1, *moved.shape[3:])
