@@ -38,6 +38,7 @@ NEEDS = {
     "envpool.md": "envpool",
     "sorrel.md": "sorrel",
     "sweeps.md": "torch",
+    "recorded.md": "torch",
 }
 """What is not installed with every version of Python that the tests run on."""
 

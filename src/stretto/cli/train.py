@@ -35,7 +35,16 @@ def train_command(  # noqa: PLR0913, PLR0917  one parameter an option
     context: typer.Context,
     mission: options.Mission = None,
     learner: Annotated[
-        str | None, typer.Option("--learner", metavar="NAME", help="How agents learn: ppo, dqn, sac or file.py:CLASS.")
+        str | None,
+        typer.Option("--learner", metavar="NAME", help="How agents learn: ppo, dqn, sac, bc or file.py:CLASS."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            metavar="DIR|minari:ID",
+            help="Learn from these recorded rollouts.",
+        ),
     ] = None,
     steps: Annotated[int | None, options.whole("--steps", help="How many environment steps.")] = None,
     envs: Annotated[int | None, options.whole("--envs", help="How many environments agents learn in at once.")] = None,
@@ -105,6 +114,7 @@ def train_command(  # noqa: PLR0913, PLR0917  one parameter an option
     how: dict[str, Any] = {
         "config": plain(settled),
         "max_steps": asked.max_steps,
+        "data": asked.data,
         "command": options.command_line(context),
         "backend": "serial" if debug or jobs == 0 else backend,
         "init_from": init_from,

@@ -39,6 +39,7 @@ class Asked:
     map_seed: int | None = None
     max_steps: int | None = None
     seed: int = 0
+    data: str | None = None
     steps: int = 0
     config: Mapping[str, Any] = field(default_factory=dict)
 

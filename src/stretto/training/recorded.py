@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stretto.collection.experience import COLUMNS, Experience, Rollout, Segment
+from stretto.collection.rollouts import Rollouts, load_rollouts
 from stretto.core import AgentKind
 from stretto.errors import UsageError
 from stretto.policies.ahead import NOT_COUNTED, Counted
@@ -15,10 +17,14 @@ from stretto.policies.questions import Weights
 from stretto.policies.states import map_state
 from stretto.seeding.streams import SeedTree
 from stretto.spaces import Array, map_space
+from stretto.training.learners.known import FROM_RECORDINGS
 from stretto.training.phases import Phases
 
 if TYPE_CHECKING:
     from stretto.training.sets import LearnerSet
+
+
+_MINARI = "minari:"
 
 
 class Recorded:
@@ -51,7 +57,7 @@ class Recorded:
     def begin(self, learners: LearnerSet, rows: int, phases: Phases, poll: Callable[[], object] | None) -> None:
         """Make ready to read segments of so many rows."""
         self._learners, self._rows, self._poll = learners, rows, poll
-        self._read = phases.timed("observing", self._segment)
+        self._read = phases.timed("stepping", self._segment)
 
     def collect(self) -> Segment:
         """Return the next rows of all readers."""
@@ -113,6 +119,11 @@ class Recorded:
         return found
 
     @property
+    def nodes(self) -> Mapping[str, int]:
+        """Where others collect: nowhere."""
+        return {}
+
+    @property
     def counted(self) -> Counted:
         """How agents were asked: never."""
         return NOT_COUNTED
@@ -140,6 +151,41 @@ class Recorded:
 
     def close(self) -> None:
         """There is nothing to let go of."""
+
+
+def recorded_rollouts(data: Any) -> Rollouts:
+    """Return the rollouts that `data` stands for: themselves, their folder, a dataset of Minari, or `minari:ID`."""
+    from stretto.collection.minari_datasets import read_dataset  # of use to few
+
+    if isinstance(data, Rollouts):
+        return data
+    if isinstance(data, str) and data.startswith(_MINARI):
+        return read_dataset(data.removeprefix(_MINARI))
+    if isinstance(data, (str, os.PathLike)):
+        return load_rollouts(data)
+    if hasattr(data, "iterate_episodes"):
+        return read_dataset(data)
+    if isinstance(data, Sequence) and all(isinstance(one, Rollout) for one in data):
+        return Rollouts(data)
+    raise UsageError(
+        f"data must be rollouts, their folder, a dataset of Minari or minari:ID, got {type(data).__name__}; pass what "
+        f"stretto.collect returns"
+    )
+
+
+def check_recorded(learner: str, recorded: Rollouts | None, cluster: Any) -> None:
+    """Refuse a learner that cannot learn from these rollouts, or from none; and nodes, to which they would have to travel."""
+    if recorded is None:
+        if learner == "bc":
+            raise UsageError("bc learns from recorded rollouts, got none; add data=... (--data DIR)")
+        return
+    if learner not in FROM_RECORDINGS:
+        raise UsageError(
+            f"only {', '.join(FROM_RECORDINGS)} learn from recorded rollouts, got {learner}; choose one of them, or leave "
+            f"data out"
+        )
+    if cluster is not None:
+        raise UsageError("recorded rollouts are read on this machine, got a cluster beside data; leave one of them out")
 
 
 def _beside(readers: Sequence[Sequence[Experience]], agents: tuple[Any, ...]) -> Experience:

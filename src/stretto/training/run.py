@@ -17,6 +17,7 @@ import torch
 from stretto.budget import CpuBudget, NativeThreads
 from stretto.collection.collector import Trials
 from stretto.collection.making import TrialMaker
+from stretto.collection.rollouts import Rollouts
 from stretto.collection.worlds import BlockWorlds
 from stretto.core import AgentId, AgentKind, BlockPolicy
 from stretto.envs.make import make_vec
@@ -30,6 +31,7 @@ from stretto.training.learners.base import Learner, LearnerBlock
 from stretto.training.learners.known import learner_named
 from stretto.training.loop import Interval, Loop, Pace
 from stretto.training.nodes import Nodes, player_of
+from stretto.training.recorded import Recorded
 from stretto.training.sets import LearnerSet
 from stretto.training.settings import Config
 from stretto.training.sides import PlayedElsewhere, Side, SteppedHere
@@ -220,7 +222,7 @@ class Run:
 
     Args:
         make: makes a world.
-        trials: what is played in the worlds.
+        trials: what is played in the worlds; or rollouts, from which agents learn in place of what they do themselves.
         config: how agents learn, and how that is computed.
         seed: of everything random.
         cores: those to draw on: of this machine, or of the nodes of a cluster, where both sides compute then.
@@ -231,7 +233,7 @@ class Run:
     def __init__(
         self,
         make: TrialMaker,
-        trials: Trials,
+        trials: Trials | Rollouts,
         config: Config,
         seed: int,
         cores: CpuBudget | Nodes,
@@ -248,12 +250,15 @@ class Run:
         with ExitStack() as stack:
             stack.enter_context(NativeThreads(config.native_threads).capped())
             apart = 0 if isinstance(cores, Nodes) else _apart(choices, choices.workers or cores.total, make)
-            worlds = _worlds(stack, make, config, cores, options, apart)
+            reads = isinstance(trials, Rollouts)
+            worlds = None if reads else _worlds(stack, make, config, cores, options, apart)
             kinds = _kinds_of(make) if worlds is None else worlds.kinds
             layout = _Layout.of(config, choices, settings, kinds, seed, cores)
             build = partial(build_learner, config.learner, settings, layout.blocks)
             side: Side
-            if worlds is not None:
+            if isinstance(trials, Rollouts):
+                side = Recorded(trials, kinds, config.num_envs, seed)
+            elif worlds is not None:
                 side = SteppedHere(worlds, trials, act_rows=act_rows, resumable=resumable, turns=choices.turns)
             else:
                 assert isinstance(cores, Nodes)

@@ -10,6 +10,7 @@ from typing import Any
 from stretto.budget import CpuBudget, default_budget
 from stretto.collection.description import OF_WORLD, describe_experience, mission_of
 from stretto.collection.making import TrialSettings, worlds_and_trials
+from stretto.collection.rollouts import Rollouts
 from stretto.collection.tasks import Curriculum, rollout_tasks
 from stretto.core import turns_of
 from stretto.errors import UsageError
@@ -27,6 +28,7 @@ from stretto.training.log import LOGGER
 from stretto.training.loop import Interval
 from stretto.training.nodes import Nodes, nodes_of
 from stretto.training.progress import TrainingProgress
+from stretto.training.recorded import check_recorded, recorded_rollouts
 from stretto.training.report import AgentResult, TrainingInterrupted, TrainingReport
 from stretto.training.run import Run
 from stretto.training.run_files import TrainingFolder, read_rows
@@ -52,6 +54,7 @@ def train(  # noqa: PLR0913  every choice has a name and a default here
     init_from: str | Path | None = None,
     accept_changes: bool = False,
     config: Mapping[str, Any] | str | Path | None = None,
+    data: Any = None,
     tasks: Any = None,
     eval_tasks: Any = None,
     episodes_per_task: int | None = None,
@@ -83,6 +86,8 @@ def train(  # noqa: PLR0913  every choice has a name and a default here
         init_from: begin with the weights of a run that is kept in this folder (`FOLDER#agent`: all with those of one).
         accept_changes: go on all the same if code or versions have changed; the plan in the folder says so.
         config: all other settings, as nested values or as a YAML file. What is given beside it counts more.
+        data: rollouts to learn from, in place of what agents do themselves: those of `collect`, their folder, a dataset of
+            Minari, or the text `minari:ID`. The world is played for evaluations alone.
         tasks: as in `collect`; by default those that the world draws by itself (`draw_task`), if it does.
         eval_tasks: a list of other tasks, for evaluations; by default `tasks`, or those that the world holds back.
         episodes_per_task: how many episodes a trial has, as in `collect`: the setting `trials.episodes`.
@@ -114,7 +119,9 @@ def train(  # noqa: PLR0913  every choice has a name and a default here
     if tasks is None and (drawn := tasks_of(mission, settled.trials, seed)) is not None:
         tasks, held_back = drawn
         eval_tasks = held_back if eval_tasks is None else eval_tasks
-    task = _Task(mission, settled, seed, tasks, eval_tasks, max_steps, options)
+    recorded = None if data is None else recorded_rollouts(data)
+    check_recorded(settled.learner, recorded, cluster)
+    task = _Task(mission, settled, seed, tasks, eval_tasks, max_steps, options, recorded)
     path = trace_path(trace, out)
     beginning = _Beginning.of(out, resume, init_from)
     plan = {**task.plan(), TIMING: invoked_now(command, **beginning.told)}
@@ -180,6 +187,7 @@ class _Task:
     eval_tasks: Any
     max_steps: int | None
     options: dict[str, Any] = field(default_factory=dict)
+    recorded: Rollouts | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.tasks, Curriculum):
@@ -214,6 +222,11 @@ class _Task:
         return {
             "steps": steps,
             "config": settings,
+            **(
+                {}
+                if self.recorded is None
+                else {"data": f"{len(self.recorded)} rollouts {self.recorded.digest()[:16]}"}
+            ),
             **({"scheduled_steps": steps} if any(map(_changes, vars(self.config.settings).values())) else {}),
             **describe_experience(self.mission, [], self.tasks, self.trial, self.options),
         }
@@ -223,7 +236,8 @@ class _Task:
         options = dict(self.options)
         source = rollout_tasks(self.tasks)
         make, trials = worlds_and_trials(self.mission, source, self.trial, options, check_reuse=False)
-        return Run(make, trials, self.config, self.seed, cores, options, resumable=resumable)
+        experience = trials if self.recorded is None else self.recorded
+        return Run(make, experience, self.config, self.seed, cores, options, resumable=resumable)
 
     def held_out(self) -> HeldOut:
         """Return the episodes, or the trials, on which agents are evaluated."""

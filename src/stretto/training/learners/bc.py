@@ -25,9 +25,6 @@ from stretto.training.sequences import Sequences
 class Cloning(StackedLearner):
     """Makes what was done more likely, batch by batch: the mean of the logarithms of probabilities grows."""
 
-    recorded_only = True
-    """It learns nothing from what it does itself."""
-
     def __init__(self, block: LearnerBlock, settings: BcSettings) -> None:
         if settings.network.memory is not None:
             raise UsageError(

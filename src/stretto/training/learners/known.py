@@ -22,6 +22,9 @@ LEARNERS = {
     "sac": "stretto.training.learners.sac:Sac",
 }
 
+FROM_RECORDINGS = ("bc", "dqn", "sac")
+"""Those that learn from what others did; of these, only `bc` cannot learn from what it does itself."""
+
 
 def learner_named(name: str) -> Callable[[LearnerBlock, Any], Any]:
     """Return what makes a learner by its name, given a block of agents and its settings."""
