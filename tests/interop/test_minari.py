@@ -86,6 +86,11 @@ def test_one_agent_of_several_is_written() -> None:
     assert np.array_equal(read_dataset("foundry/random-v0")[0].actions, rollouts[0].agents["cog_1"].actions)
 
 
+def test_a_dataset_that_is_not_there_is_refused_with_the_command_that_fetches_it() -> None:
+    with pytest.raises(stretto.UsageError, match=r"got no/such-v0, which is not there .* minari download no/such-v0"):
+        read_dataset("no/such-v0")
+
+
 def test_no_rollouts_are_no_dataset_and_unknown_options_are_refused() -> None:
     with pytest.raises(stretto.UsageError, match="there are no rollouts"):
         write_dataset([], "seen/none-v0", Seen)

@@ -121,10 +121,22 @@ def read_dataset(dataset: MinariDataset | str) -> Rollouts:
 
     Rollout *i* is the dataset's *i*-th episode. Tasks are what `write_dataset` wrote among the options.
     """
-    found = _minari().load_dataset(dataset) if isinstance(dataset, str) else dataset
+    found = _loaded(dataset) if isinstance(dataset, str) else dataset
     episodes = found.iterate_episodes()
     facts = found.storage.get_episode_metadata(found.episode_indices)
     return Rollouts([_rollout(i, one, about) for i, (one, about) in enumerate(zip(episodes, facts, strict=True))])
+
+
+def _loaded(dataset_id: str) -> MinariDataset:
+    minari = _minari()
+    try:
+        found: MinariDataset = minari.load_dataset(dataset_id)
+    except (FileNotFoundError, ValueError) as error:  # a name that Minari cannot read is a ValueError
+        raise UsageError(
+            f"datasets of Minari are read from this machine, got {dataset_id}, which is not there ({error}); fetch it with: "
+            f"minari download {dataset_id}"
+        ) from None
+    return found
 
 
 def _rollout(index: int, episode: Any, about: Mapping[str, Any]) -> Rollout:
