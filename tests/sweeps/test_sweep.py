@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +11,16 @@ import gymnasium
 import pytest
 
 import stretto
+from tests.training.killed_runs import MARK, make
 
 pytest.importorskip("torch")
 
 from stretto.sweeps.results import SweepReport
 from stretto.sweeps.sweep import sweep
 
-MARK = "TEST_SWEEP_MARK"
 SMALL: dict[str, Any] = {"ppo": {"rows": 16, "batch": 32, "epochs": 1}, "evaluation": {"episodes": 2}, "preset": None}
 USUAL: dict[str, Any] = {"steps": 64, "seeds": [0, 1], "config": SMALL, "backend": "serial", "num_envs": 2}
 OVER: dict[str, Any] = {"ppo.learning_rate": [1e-4, 1e-2], "ppo.epochs": [1, 2]}
-
-
-class DiesOnce(gymnasium.Wrapper):
-    """Ends its process in the middle of a run, unless that has happened before."""
-
-    def __init__(self, env: gymnasium.Env) -> None:
-        super().__init__(env)
-        self._mark, self._steps = Path(os.environ[MARK]), 0
-
-    def step(self, action: Any) -> Any:
-        self._steps += 1
-        if self._steps == 20 and not self._mark.exists():
-            self._mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().step(action)
 
 
 class Raises(gymnasium.Wrapper):
@@ -45,10 +28,6 @@ class Raises(gymnasium.Wrapper):
 
     def step(self, action: Any) -> Any:
         raise ValueError("the motor is broken")
-
-
-def dies_once() -> gymnasium.Env:
-    return DiesOnce(gymnasium.make("CartPole-v1"))
 
 
 def raises() -> gymnasium.Env:
@@ -72,9 +51,9 @@ def test_a_sweep_is_the_same_in_the_caller_and_in_processes_that_are_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(MARK, str(tmp_path / "mark"))
-    killed = sweep(dies_once, OVER, tmp_path / "killed", jobs=2, **USUAL)
+    killed = sweep(make, OVER, tmp_path / "killed", jobs=2, **USUAL)
     assert (tmp_path / "mark").exists()
-    here = sweep(dies_once, OVER, tmp_path / "here", jobs=0, **USUAL)
+    here = sweep(make, OVER, tmp_path / "here", jobs=0, **USUAL)
     assert weights(killed) == weights(here)
     assert len(set(weights(here).values())) == 8
     assert found(killed) == found(here)

@@ -3,43 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import pytest
 
 import stretto
+from tests.training.killed_runs import MARK, make
 
 pytest.importorskip("torch")
 
 from stretto.training.seeds import train_seeds
 
-MARK = "TEST_SEEDS_MARK"
-"""The variable of the environment that names the file which says that a process was ended."""
-
 SMALL: dict[str, Any] = {"ppo": {"rows": 16, "batch": 32, "epochs": 1}, "checkpoint": {"every": 64}}
-
-
-class DiesOnce(gymnasium.Wrapper):
-    """Ends its process in the middle of a run, unless that has happened before."""
-
-    def __init__(self, env: gymnasium.Env) -> None:
-        super().__init__(env)
-        self._mark, self._steps = Path(os.environ[MARK]), 0
-
-    def step(self, action: Any) -> Any:
-        self._steps += 1
-        if self._steps == 90 and not self._mark.exists():
-            self._mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().step(action)
-
-
-def make() -> gymnasium.Env:
-    return DiesOnce(gymnasium.make("CartPole-v1"))
 
 
 def weights(summary: dict[str, Any]) -> list[str]:
