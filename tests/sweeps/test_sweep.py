@@ -11,7 +11,7 @@ import gymnasium
 import pytest
 
 import stretto
-from tests.training.killed_runs import MARK, make
+from tests.training.killed_runs import MARK, dies_early
 
 pytest.importorskip("torch")
 
@@ -51,9 +51,9 @@ def test_a_sweep_is_the_same_in_the_caller_and_in_processes_that_are_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(MARK, str(tmp_path / "mark"))
-    killed = sweep(make, OVER, tmp_path / "killed", jobs=2, **USUAL)
+    killed = sweep(dies_early, OVER, tmp_path / "killed", jobs=2, **USUAL)
     assert (tmp_path / "mark").exists()
-    here = sweep(make, OVER, tmp_path / "here", jobs=0, **USUAL)
+    here = sweep(dies_early, OVER, tmp_path / "here", jobs=0, **USUAL)
     assert weights(killed) == weights(here)
     assert len(set(weights(here).values())) == 8
     assert found(killed) == found(here)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import stretto
-from tests.training.killed_runs import MARK, make
+from tests.training.killed_runs import MARK, dies_late
 
 pytest.importorskip("torch")
 
@@ -28,9 +28,9 @@ def test_a_run_whose_process_was_killed_goes_on_and_gives_the_same_weights(
     mark = tmp_path / "mark"
     monkeypatch.setenv(MARK, str(mark))
     arguments: dict[str, Any] = {"steps": 400, "num_envs": 2, "config": SMALL, "backend": "serial"}
-    killed = train_seeds(make, [0, 1], tmp_path / "killed", jobs=2, **arguments)
+    killed = train_seeds(dies_late, [0, 1], tmp_path / "killed", jobs=2, **arguments)
     assert mark.exists()
-    undisturbed = train_seeds(make, [0, 1], tmp_path / "here", jobs=0, **arguments)
+    undisturbed = train_seeds(dies_late, [0, 1], tmp_path / "here", jobs=0, **arguments)
     assert weights(killed) == weights(undisturbed)
     assert json.loads((tmp_path / "killed" / "summary.json").read_text())["seeds"] == [0, 1]
 
