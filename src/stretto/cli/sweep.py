@@ -83,7 +83,7 @@ def sweep_command(  # noqa: PLR0913, PLR0917  one parameter an option
     output: Annotated[TableOrJson, typer.Option("--format", help="How results are printed.")] = TableOrJson.TABLE,
     quiet: options.Quiet = False,
 ) -> int:
-    """Train with many settings and seeds, and say which settings are best."""
+    """Train with many settings and seeds, and rank the settings."""
     check_installed()
     from stretto.cli.train_arguments import Asked, asked_with, layers_of
     from stretto.sweeps.space import read_space

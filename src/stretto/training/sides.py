@@ -82,6 +82,7 @@ class SteppedHere:
         self.count, self.kinds = worlds.count, worlds.kinds
         self._worlds, self._trials, self._turns = worlds, trials, turns
         self._act_rows, self._resumable = act_rows or worlds.count, resumable
+        self._let_go: Callable[[], None] = worlds.close  # what there is before it begins
 
     def begin(self, learners: LearnerSet, rows: int, phases: Phases, poll: Callable[[], object] | None) -> None:
         policies = [one.policy for one in learners.learners]
@@ -91,10 +92,11 @@ class SteppedHere:
             runner = before_each(runner, "act_block", poll)
         numbers = policy_numbers(learners.agents, self.kinds)
         seen = traced_worlds(phases.of_worlds(self._worlds))
-        self._collector = Collector(seen, traced_runner(runner), numbers, Turns(self._turns))
+        collector = Collector(seen, traced_runner(runner), numbers, Turns(self._turns))
+        self._let_go = collector.close
         self.why_not_resumable = why_not_resumable(self._worlds, runner)
         resumable = self._resumable and self.why_not_resumable is None
-        self._segments = self._collector.segments(rows, self._trials, resumable=resumable)
+        self._segments = collector.segments(rows, self._trials, resumable=resumable)
 
     def collect(self) -> Segment:
         return next(self._segments)
@@ -121,7 +123,7 @@ class SteppedHere:
         self._segments.restore(state)
 
     def close(self) -> None:
-        self._collector.close()
+        self._let_go()
 
 
 class PlayedElsewhere:
