@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -50,8 +51,12 @@ class Nodes:
         self.remove([one.node_id for one in self.workers].index(ids[0]))
 
     def ensure(self, count):
-        """Let there be so many nodes that have workers."""
+        """Let there be so many nodes that have workers, and Ray know of those that there are: it notices a death late."""
         self.add(count - len(self.workers))
+        deadline = time.monotonic() + 60
+        while sum(bool(one["Alive"] and one["Resources"].get("CPU")) for one in ray.nodes()) != len(self.workers):
+            assert time.monotonic() < deadline, "Ray does not know which nodes there are"
+            time.sleep(0.1)
 
 
 @pytest.fixture(scope="session")

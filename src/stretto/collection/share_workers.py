@@ -40,7 +40,7 @@ class ShareWorkplace:
 
     A worker that shows no sign of life for `limit_seconds` hangs. A share whose worker was lost is played again, at most
     `max_restarts` times in a row: by a new worker if there is `room` for one, else by another. `prepare` is called when all
-    have been started.
+    have been started; or, if `looked_at` is more than these, for so many workers that end after that.
     """
 
     backend: Backend
@@ -50,6 +50,7 @@ class ShareWorkplace:
     max_restarts: int = 3
     room: Callable[[], bool] = _any_room
     prepare: Callable[[Supervisor], object] = lambda _: None
+    looked_at: int = 0
 
 
 @dataclass(slots=True)
@@ -66,6 +67,8 @@ class ShareWorkers:
     def __init__(self, player: SharePlayer, place: ShareWorkplace, acting: Callable[[], Weights]) -> None:
         self._place, self._acting = place, acting
         workers = min(place.workers, player.slots)
+        if place.looked_at > workers:
+            self._look_at_all(player)
         self._supervisor, _, workers, _ = start_or_fewer(workers, lambda count: self._made(player, count), self._start)
         seats = self._supervisor.seats
         self.shares = shares_of(player.slots, workers)
@@ -93,7 +96,7 @@ class ShareWorkers:
 
     def _begin(self, number: int) -> Request:
         """Let a worker play a share from where it stands."""
-        seat = self._seats[number]
+        seat = self._seat(number)
         if seat.worker is None:
             self._supervisor.start(seat)
         self._players[number] = seat.worker
@@ -108,7 +111,18 @@ class ShareWorkers:
     def _start(self, supervisor: Supervisor) -> None:
         for seat in supervisor.seats:
             supervisor.start(seat)
-        self._place.prepare(supervisor)
+        if self._place.looked_at <= len(supervisor.seats):
+            self._place.prepare(supervisor)
+
+    def _look_at_all(self, player: SharePlayer) -> None:
+        """Prepare in more workers than those that play: those that learn may be where nobody plays."""
+        supervisor = self._made(player, self._place.looked_at)
+        try:
+            for seat in supervisor.seats:
+                supervisor.start(seat)
+            self._place.prepare(supervisor)
+        finally:
+            supervisor.close()
 
     def publish(self, version: int) -> None:
         """Let agents act by new weights from the next segment on."""

@@ -42,6 +42,9 @@ def nodes_of(cluster: Cluster | None) -> Iterator[Nodes | None]:
     if cluster is None:
         yield None
         return
+    # Actors of an earlier run may be on some of the nodes alone. Only nodes that were compared are used, and those are
+    # compared that have a collector: new actors are spread over all of them.
+    cluster.release()
     try:
         yield Nodes.of(cluster)
     finally:
@@ -92,6 +95,7 @@ class Nodes:
             how.restarts,
             self.room,
             lambda supervisor: self.compare(supervisor, FirstRows(), how.limit_seconds),
+            self.workers,
         )
         return found, {"global_rng": how.global_rng, "checks": how.checks}
 

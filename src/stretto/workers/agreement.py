@@ -13,6 +13,9 @@ from stretto.workers.supervisor import Supervisor
 _MUST_BE_SAME = ("stretto", "stretto source", "python")
 """What must be the same wherever work goes: pickles cross, and records say what made them."""
 
+_LOOK_SECONDS = 1.0
+"""How often it is looked which nodes there are, while workers start."""
+
 
 def leave_out_who_differs(
     supervisor: Supervisor, cluster: Cluster, message: object, doing: str, limit_seconds: float | None
@@ -39,6 +42,11 @@ def leave_out_who_differs(
             supervisor.discard(seat)
             seat.requests.clear()
     cluster.alike = set(asked) - set(cluster.left_out)
+    without_room = len(supervisor.seats) - sum(room for node, room in rooms.items() if node in cluster.alike)
+    waiting = [one for one in supervisor.seats if isinstance(one.worker, RayWorker) and one.worker.node_id is None]
+    for seat in waiting[: max(0, without_room)]:  # there were more nodes when they were asked for
+        supervisor.discard(seat)
+        seat.requests.clear()
     if not cluster.alike:
         raise ResourceError("no node of the cluster can be used; see the warnings for why")
     return chosen
@@ -56,7 +64,8 @@ def _ask_each_node(
     while waiting := [*starting.values(), *(request for _, request in asked.values() if not request.finished)]:
         if asked.keys() >= cluster.rooms().keys() and all(request.finished for _, request in asked.values()):
             break  # whoever has not started yet is on a node that is known
-        supervisor.wait(waiting, 1)
+        # Not for ever: a node that was counted may be lost, and who waits for room there never starts.
+        supervisor.wait(waiting, 1, _LOOK_SECONDS)
         for index, request in list(starting.items()):
             if not request.finished:
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -36,6 +37,9 @@ _PULSES_A_SECOND = 100
 
 _NODE = "ray.io/node-id"
 """The label that Ray gives each node."""
+
+_DOUBT_SECONDS = 30.0
+"""For how long a node counts as lost after an actor was lost there: Ray takes some seconds to notice that one has died."""
 
 _PLACED_SECONDS = 300.0
 """How long an actor may take to have a node, where the caller has to wait for that."""
@@ -86,6 +90,7 @@ class Cluster:
         self._names: dict[str, str] = {}
         self._brought: dict[str, ModuleType | None] = {}  # modules of the user's; those that travel by value are there
         self.left_out: dict[str, str] = {}
+        self._doubted: dict[str, float] = {}  # nodes on which an actor was lost, and when
         self.alike: set[str] | None = None  # the nodes that were seen to give the same numbers, once they were compared
         self.clocks: dict[str, int] = {}
         try:
@@ -102,7 +107,14 @@ class Cluster:
         return {self.name_of(str(node["NodeID"])): node["Resources"] for node in self._living()}
 
     def _living(self) -> list[Any]:
-        return [one for one in self._ray.nodes() if one["Alive"] and one["NodeID"] not in self.left_out]
+        """Return the nodes that live as far as Ray knows; those in doubt count if there are no others."""
+        living = [one for one in self._ray.nodes() if one["Alive"] and one["NodeID"] not in self.left_out]
+        since = time.monotonic() - _DOUBT_SECONDS
+        sure = [one for one in living if self._doubted.get(str(one["NodeID"]), since) <= since]
+        return sure if any(map(self._has_room, sure)) else living
+
+    def _has_room(self, node: Mapping[str, Any]) -> bool:
+        return self._room(node["Resources"]) > 0
 
     def name_of(self, node_id: str) -> str:
         """Return what a node is called: its address, with the beginning of its id where several have that address."""
@@ -210,6 +222,8 @@ class Cluster:
 
     def lose(self, lent: Lent) -> None:
         """Take note that an actor is lost; its node may be, and with it all that is parked there."""
+        if lent.node_id is not None:
+            self._doubted[lent.node_id] = time.monotonic()
         self.drop(lent)
         for one in [one for one in self._parked if one.node_id == lent.node_id]:
             self.drop(one)
