@@ -38,8 +38,7 @@ _PULSES_A_SECOND = 100
 _NODE = "ray.io/node-id"
 """The label that Ray gives each node."""
 
-_DOUBT_SECONDS = 30.0
-"""For how long a node counts as lost after an actor was lost there: Ray takes some seconds to notice that one has died."""
+_DOUBT_SECONDS = 30.0  # for which a node counts as lost where an actor was: Ray notices late that one has died
 
 _PLACED_SECONDS = 300.0
 """How long an actor may take to have a node, where the caller has to wait for that."""
@@ -111,10 +110,7 @@ class Cluster:
         living = [one for one in self._ray.nodes() if one["Alive"] and one["NodeID"] not in self.left_out]
         since = time.monotonic() - _DOUBT_SECONDS
         sure = [one for one in living if self._doubted.get(str(one["NodeID"]), since) <= since]
-        return sure if any(map(self._has_room, sure)) else living
-
-    def _has_room(self, node: Mapping[str, Any]) -> bool:
-        return self._room(node["Resources"]) > 0
+        return sure if any(self._room(one["Resources"]) for one in sure) else living
 
     def name_of(self, node_id: str) -> str:
         """Return what a node is called: its address, with the beginning of its id where several have that address."""
