@@ -42,8 +42,8 @@ def nodes_of(cluster: Cluster | None) -> Iterator[Nodes | None]:
     if cluster is None:
         yield None
         return
-    # Actors of an earlier run may be on some of the nodes alone. Only nodes that were compared are used, and those are
-    # compared that have a collector: new actors are spread over all of them.
+    # Only nodes that were compared are used, and actors of an earlier run may be on some of them alone: new ones are spread
+    # over all nodes.
     cluster.release()
     try:
         yield Nodes.of(cluster)
