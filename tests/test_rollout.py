@@ -8,14 +8,14 @@ import pytest
 
 from stretto.adapters.agents import as_agents
 from stretto.adapters.local import LocalWorlds
-from stretto.episode_steps import EpisodePlan, TimeLimits
+from stretto.episode_steps import FORFEIT, EpisodePlan, TimeLimits
 from stretto.evaluation.playing.episodes import play_to_end
 from stretto.games.foundry import Foundry
 from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.questions import Decision
 from stretto.policies.runners import InPlace
 from stretto.policies.spec import PolicySpec
-from stretto.rollout import FORFEIT, rollout
+from stretto.rollout import rollout
 from tests.worlds import CountTo, Drift
 
 

@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stretto.core import Action, AgentId, Outcome
+from stretto.errors import PolicyError
 from stretto.policies.ahead import NOT_COUNTED, Counted
 from stretto.seeding.streams import SeedTree
 
 GRACE_SECONDS = 10.0
 """For how long an answer is waited for after the deadline: transport is not charged, and a busy machine is slow."""
+
+FORFEIT = object()
+"""In place of a default action: an agent whose time is used up forfeits the episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,13 @@ class Fault:
     whose: str
     policy: int | None = None
     agent: AgentId | None = None
+
+    @classmethod
+    def of_policies(cls, error: BaseException) -> Fault:
+        """Return whose fault it is that policies could not act."""
+        if isinstance(error, PolicyError):
+            return cls(error, "policy", error.policy, error.agent)
+        return cls(error, "policy")
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from stretto import trace
 from stretto.actions import WHOLE, complaint, known_choices
 from stretto.core import Action, AgentId, AgentWorlds, NextEpisode, Outcome, own_copy
-from stretto.episode_steps import EpisodePlan, Fault, SlotStep, TimeLimits
+from stretto.episode_steps import FORFEIT, EpisodePlan, Fault, SlotStep, TimeLimits
 from stretto.errors import InvalidAction, PolicyError, PolicyFailed, PolicyLost, PolicyOverdue, WorkerDied, WorldHung
 from stretto.ownership import taken_over
 from stretto.policies.ahead import AheadOfTurn, Playing
@@ -30,9 +30,6 @@ Move = Callable[[Mapping[AgentId, Action]], Outcome]
 """A step of one world by agent: it raises what the world raises."""
 
 _ENDLESS = 1 << 62
-
-FORFEIT = object()
-"""In place of a default action: an agent whose time is used up forfeits the episode."""
 
 _OF_POLICIES = (PolicyError, WorkerDied, WorldHung, SystemExit)
 """What is raised by policies, or in the processes that they run in."""
@@ -145,14 +142,16 @@ class AgentStage:
         ahead: AheadOfTurn | None = None,
     ) -> None:
         self._worlds, self._runner, self._limits, self._default_action = worlds, runner, limits, default_action
-        self._max_steps, self._loading, self._ahead = max_steps, loading, ahead
+        self._max_steps = _ENDLESS if max_steps is None else max_steps
+        self._loading, self._ahead = loading, ahead
         self.count = worlds.count
         self._spaces = worlds.spec.action_spaces
+        self._portion = len(self._spaces) * self.count
         self._known = {agent: frozenset(known_choices(space)) for agent, space in self._spaces.items()}
         self._known_by_all = frozenset[int]().union(*self._known.values()).intersection(*self._known.values())
         self._running: dict[int, _Episode] = {}
-        # One after the other, with nothing around each choice: where none has a limit of time, is recorded, or comes ahead.
-        self._in_turn = limits.action_seconds is None and trace.active is None and ahead is None
+        # One after the other, with nothing around each choice: where none has a limit of time, or is recorded.
+        self._in_turn = limits.action_seconds is None and trace.active is None
         self.each_step = True
         self.position = memoryview(array("q", [0]))
 
@@ -163,8 +162,11 @@ class AgentStage:
             steps = self._begin({slot: _Episode(slot, plan, overage) for slot, plan in begun.items()})
         else:
             steps = self._go_on([self._running[slot] for slot in ready])
-        over = [step.slot for step in steps if step.over]
-        return Advance(steps, sorted(self._running) if begun or over else ready, over)
+        over = [step for step in steps if step.over]
+        if self._ahead is not None:
+            for step in over:
+                step.asking = self._ahead.end(step.plan.episode)
+        return Advance(steps, sorted(self._running) if begun or over else ready, [step.slot for step in over])
 
     def close(self) -> None:
         """Let policies forget the episodes that are under way."""
@@ -186,7 +188,7 @@ class AgentStage:
             except _OF_POLICIES as error:
                 if not alone:
                     raise
-                self._end(episode, _fault_of(error))
+                self._end(episode, Fault.of_policies(error))
                 return [episode.step]
             if self._in_turn:
                 episode.choosers = self._runner.choosers(plan.episode)
@@ -206,15 +208,20 @@ class AgentStage:
 
     def _go_on(self, episodes: list[_Episode]) -> list[SlotStep]:
         """Let episodes do a step together; one that is alone may be played to its end."""
-        if len(episodes) == 1 and episodes[0].move is not None:
-            self._play_on(episodes[0], 1 if self.each_step else _ENDLESS)
-        else:
+        ahead = self._ahead
+        if len(episodes) > 1 or episodes[0].move is None or (ahead is not None and ahead.active):
             episodes = self._step(episodes)
             self.position[0] += 1
+        else:
+            most, began = _ENDLESS if ahead is None else ahead.way.settled_for(self._portion), time.perf_counter()
+            turns, acts = self._play_on(episodes[0], 1 if self.each_step else most)
+            if ahead is not None:
+                ahead.asked_in_order(episodes[0].plan.episode, turns, acts)
+                ahead.way.add(acts, time.perf_counter() - began, self._portion)
         return [episode.told() for episode in episodes if self.each_step or episode.step.over]
 
-    def _play_on(self, episode: _Episode, steps: int) -> None:
-        """Play so many steps of an episode whose agents choose one after the other.
+    def _play_on(self, episode: _Episode, steps: int) -> tuple[int, int]:
+        """Play so many steps of an episode whose agents choose one after the other; return how many turns began, and steps.
 
         The hot loop: a step of CartPole takes 1.7 µs beyond the world, its adapter and the policy; one of Foundry with four
         agents 8.
@@ -223,29 +230,31 @@ class AgentStage:
         choosers, move, outcome = episode.choosers, episode.move, episode.outcome
         assert choosers is not None
         assert move is not None
-        last = episode.steps + steps if self._max_steps is None else min(episode.steps + steps, self._max_steps)
+        first, turns = episode.steps, 0
+        last = min(first + steps, self._max_steps)
         after, taken = clock(), 0.0
         while step.steps < last and outcome.acting:
-            before = after
+            before, turns = after, turns + (outcome.ahead is not None)
             try:
                 chosen, whole = act_in_turn(choosers, outcome.acting, outcome.observations)
             except PolicyFailed as error:
-                self._end(episode, _fault_of(error))
-                return
+                self._end(episode, Fault.of_policies(error))
+                return turns, step.steps - first
             given = self._admit(episode, chosen, whole)
             step.policy_seconds += (now := clock()) - before
             if given is None:
-                return
+                return turns, step.steps - first
             step.steps += 1
             try:
                 outcome = move(given)
             except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a world raises is its result
                 self._take(episode, error, taken + clock() - now)
-                return
+                return turns, step.steps - first
             taken += (after := clock()) - now
             step.add(outcome)
             position[0] += 1
         self._take(episode, outcome, taken)
+        return turns, step.steps - first
 
     def _step(self, episodes: list[_Episode]) -> list[_Episode]:
         """Let all agents act once, of all running episodes that can go on; return which."""
@@ -256,7 +265,7 @@ class AgentStage:
         except _OF_POLICIES as error:
             if len(episodes) > 1 or (isinstance(error, PolicyFailed) and error.together):
                 raise
-            self._end(episodes[0], _fault_of(error))
+            self._end(episodes[0], Fault.of_policies(error))
             return episodes
         chosen = self._in_time(going, iter(decisions))
         policy_seconds = (clock() - began) / len(going)
@@ -276,7 +285,7 @@ class AgentStage:
                 episode.step.add(outcome)
             self._take(episode, outcome, seconds)
         if ahead is not None:
-            ahead.way.add(len(given), clock() - began, len(self._spaces) * self.count)
+            ahead.way.add(len(given), clock() - began, self._portion)
         return going
 
     def _decide(self, episodes: list[_Episode]) -> tuple[list[_Episode], list[Decision]]:
@@ -303,7 +312,7 @@ class AgentStage:
         decisions = self._runner.replies()
         if self._ahead is not None:
             for episode in episodes:
-                self._ahead.asked_in_order(episode.plan.episode, episode.outcome)
+                self._ahead.asked_in_order(episode.plan.episode, episode.outcome.ahead is not None, 1)
         return episodes, decisions
 
     def _in_time(self, episodes: list[_Episode], decisions: Iterator[Decision]) -> list[dict[AgentId, Action]]:
@@ -374,7 +383,7 @@ class AgentStage:
             self._end(episode, Fault(outcome, "world"))
             return
         step.outcome = episode.outcome = outcome
-        if not outcome.acting or (self._max_steps is not None and episode.steps >= self._max_steps):
+        if not outcome.acting or episode.steps >= self._max_steps:
             self._end(episode, None)
 
     def _end(self, episode: _Episode, fault: Fault | None) -> None:
@@ -382,8 +391,6 @@ class AgentStage:
         step.over, step.fault = True, fault
         step.outcome = step.outcome if fault is None else None
         self._running.pop(episode.slot)
-        if self._ahead is not None:
-            step.asking = self._ahead.end(episode.plan.episode)
         step.drawn = self._end_policies(episode)
 
     def _end_policies(self, episode: _Episode) -> frozenset[str]:
@@ -391,10 +398,3 @@ class AgentStage:
         with suppress(PolicyLost, WorkerDied, WorldHung):
             return self._runner.end(episode.plan.episode)
         return frozenset()
-
-
-def _fault_of(error: BaseException) -> Fault:
-    """Return whose fault it is that policies could not act."""
-    if isinstance(error, PolicyError):
-        return Fault(error, "policy", error.policy, error.agent)
-    return Fault(error, "policy")

@@ -14,21 +14,31 @@ from stretto.seeding import generator_memory
 from tests.policies.recurrent import Forgotten, Recurrent
 
 
-def played(way, portions, seconds):
-    """Play portions of one action, each of which takes so long: ahead, and in order. Return what was chosen for each."""
+def played(way, portions, seconds, at_once=False):
+    """Play portions of one action, each of which takes so long: ahead, and in order. Return what was chosen for each.
+
+    What is played in order is played `at_once` until somebody has to look, or action by action.
+    """
     chosen = []
-    for _ in range(portions):
-        chosen.append(way.ahead)
-        way.add(1, seconds[way.ahead], 1)
+    while len(chosen) < portions:
+        acts = way.settled_for(1) if at_once and not way.ahead else 1
+        chosen += [way.ahead] * acts
+        way.add(acts, acts * seconds[way.ahead], 1)
     return chosen
 
 
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "one by one"])
 @pytest.mark.parametrize(("ahead", "in_order"), [(1.0, 3.0), (3.0, 1.0), (1.0, 1.2), (1.2, 1.0)])
-def test_the_faster_way_is_used_nearly_always(ahead, in_order):
-    chosen = played(FasterWay("auto"), 3000, {True: ahead, False: in_order})
+def test_the_faster_way_is_used_nearly_always(ahead, in_order, at_once):
+    chosen = played(FasterWay("auto"), 3000, {True: ahead, False: in_order}, at_once)
     slower = chosen.count(ahead > in_order)
     assert slower * max(ahead, in_order) < 0.05 * 3000 * min(ahead, in_order)
     assert set(chosen[100:]) == {True, False}  # the other one is tried again
+
+
+def test_where_asking_ahead_is_five_times_as_slow_auto_loses_little_in_its_first_hundred_turns():
+    chosen = played(FasterWay("auto"), 100, {True: 5.0, False: 1.0}, at_once=True)
+    assert chosen.count(True) == 1
 
 
 def test_what_becomes_the_faster_way_is_found():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from operator import add
 from statistics import median
@@ -12,26 +13,38 @@ from stretto.core import AUTO, SPECULATIVE, AgentId, EpisodeKey, Observation, Ou
 from stretto.errors import PolicyFailed
 from stretto.policies.questions import AGAIN, AHEAD, FOR_GOOD, Decision, Question, Runner
 
-TRIED, CLEAR = 4, 1.5
-"""How often a way to play turns is measured before it is judged, and by how much it must be slower to be judged at once."""
+FIRST, TRIED, CLEAR = 2, 4, 1.5
+"""How often a way to play turns is measured before the other is tried for the first time, and later before it is judged; and
+by how much it must be slower to be judged at once."""
 
 STAYING, LONGEST = 25, 64
 """For how many times as long as a trial of the slower way takes the faster one is used before the next trial, and by how
 much that grows while nothing changes. So trials take less than a 25th of the time."""
+
+UNDISTURBED = 32
+"""How many portions are played at most until somebody looks again whether the faster way still is the faster one."""
 
 
 class FasterWay:
     """Whether agents are asked `ahead` in the turns that begin now: always, or, with `AUTO`, as long as that is faster.
 
     The result is the same, so this may change at any time. Both ways are measured in portions of so many actions; then the
-    faster one goes on, and the other is tried again now and then.
+    faster one goes on, and the other is tried again now and then. The first is to ask in order: where policies take no
+    time, agents that are asked ahead take up to five times as long.
     """
 
     def __init__(self, way: str) -> None:
-        self.ahead, self._auto = way in (SPECULATIVE, AUTO), way == AUTO
+        self.ahead, self._auto = way == SPECULATIVE, way == AUTO
         self._measured: dict[bool, list[float]] = {True: [], False: []}
         self._acts, self._seconds, self._skipped = 0, 0.0, 1  # the first portion loads code
         self._trying, self._left, self._patience = True, 0.0, 1
+
+    def settled_for(self, portion: int) -> int:
+        """Return after how many actions the next look is due, at the latest: until then nothing changes."""
+        if not self._auto:
+            return sys.maxsize
+        portions = 1 if self._trying else max(1, min(UNDISTURBED, int(self._left)))
+        return max(1, portions * portion - self._acts)
 
     def add(self, acts: int, seconds: float, portion: int) -> None:
         """Take note of how long so many actions took; a portion of them is about a turn of all that is played."""
@@ -40,20 +53,20 @@ class FasterWay:
         self._acts, self._seconds = self._acts + acts, self._seconds + seconds
         if self._acts < portion:
             return
-        found, self._acts, self._seconds = self._seconds / self._acts, 0, 0.0
+        found, portions, self._acts, self._seconds = self._seconds / self._acts, self._acts / portion, 0, 0.0
         if self._skipped:
             self._skipped -= 1
             return
         seen = self._measured[self.ahead]
         seen.append(found)
         del seen[:-TRIED]
-        self._left -= 1
+        self._left -= portions
         other = self._measured[not self.ahead]
         if not self._trying:
             if self._left <= 0:
                 self._try_other()
         elif not other:
-            if len(seen) == TRIED:
+            if len(seen) == FIRST:
                 self._try_other()
         elif len(seen) == TRIED or not 1 / CLEAR < median(seen) / median(other) < CLEAR:
             self._decide()
@@ -95,14 +108,13 @@ class Playing(NamedTuple):
 class _Turn:
     """A turn of an episode: how it began, whether agents are asked ahead in it, and what they have chosen."""
 
-    __slots__ = ("asks", "began", "counted", "in_order", "tentative")
+    __slots__ = ("asks", "began", "counted", "tentative")
 
     def __init__(self) -> None:
         self.began: Outcome | None = None
         self.asks = False
         self.tentative: Tentative[Decision] = Tentative()
         self.counted = NOT_COUNTED
-        self.in_order = [0, 0]  # how often agents were asked in order, as a turn began and later in one
 
 
 class AheadOfTurn:
@@ -141,17 +153,15 @@ class AheadOfTurn:
         """Whether anybody is asked ahead now, or was. If not, whoever has to act can be asked as if there were only that."""
         return self.way.ahead or any(turn.tentative for turn in self._turns.values())
 
-    def asked_in_order(self, episode: EpisodeKey, outcome: Outcome) -> None:
-        """Take note that agents were asked without this, because it was not `active`."""
-        self._turns.setdefault(episode, _Turn()).in_order[outcome.ahead is None] += 1
+    def asked_in_order(self, episode: EpisodeKey, turns: int, rounds: int) -> None:
+        """Take note that agents were asked so many times without this, because it was not `active`, while turns began."""
+        turn = self._turns.setdefault(episode, _Turn())
+        turn.counted = turn.counted._replace(turns=turn.counted.turns + turns, rounds=turn.counted.rounds + rounds)
 
     def end(self, episode: EpisodeKey) -> Counted:
         """Forget an episode; return how agents were asked in it."""
         turn = self._turns.pop(episode, None)
-        if turn is None:
-            return NOT_COUNTED
-        began, went_on = turn.in_order
-        return Counted(*map(add, turn.counted, (began, began + went_on, 0)))
+        return NOT_COUNTED if turn is None else turn.counted
 
     def _begin_turn(self, one: Playing) -> None:
         turn = self._turns.setdefault(one.episode, _Turn())

@@ -18,7 +18,7 @@ from stretto.adapters.agents import as_agents
 from stretto.adapters.local import LocalWorlds
 from stretto.budget import CpuBudget, NativeThreads, set_default_budget
 from stretto.core import AUTO, SPECULATIVE, AgentWorld, TurnWorld
-from stretto.episode_steps import EpisodePlan
+from stretto.episode_steps import FORFEIT, EpisodePlan
 from stretto.errors import Place, PolicyFailed
 from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task, batch_rows
 from stretto.evaluation.playing.episodes import Played, failure_of, play_to_end
@@ -31,7 +31,7 @@ from stretto.policies.questions import Runner
 from stretto.policies.runners import InPlace
 from stretto.policies.spec import PolicySpec
 from stretto.policies.strategies import make_runner
-from stretto.rollout import FORFEIT, rollout
+from stretto.rollout import rollout
 from stretto.run_trace import TracedService, traced_runner, traced_world
 from stretto.seeding import GLOBAL_GENERATORS, LATE_IMPORT, GlobalDraws, PrivateGenerators, SeedTree
 from stretto.workers.base import Port
