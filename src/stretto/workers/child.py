@@ -12,6 +12,7 @@ import signal
 import socket
 import threading
 import time
+from functools import partial
 
 from stretto.workers.arena import Arena
 from stretto.workers.base import Port
@@ -22,6 +23,7 @@ from stretto.workers.mail import Disconnected, SocketMail
 from stretto.workers.message import message_port
 from stretto.workers.output import forward_output
 from stretto.workers.serving import Host, Waiting, serve
+from stretto.workers.shared_core import SharedCore
 from stretto.workers.surroundings import Surroundings
 from stretto.workers.waiting import wait_for_requests
 
@@ -76,4 +78,6 @@ def _shared_port(around: Surroundings, fds: Descriptors, mail: SocketMail) -> tu
     bells = Bell(fds.bell, -1), Bell(-1, fds.caller_bell)
     port = Port(around.index, words, mail, *bells, Arena(fds.arena))
     port.pickles = True
-    return port, wait_for_requests(around.spin_seconds)
+    # A worker that was waked up on the caller's core may be done before the caller goes on there, and waits for nobody.
+    leave_core = partial(SharedCore().leave, [threading.get_native_id()], [around.caller])
+    return port, wait_for_requests(around.spin_seconds, leave_core)

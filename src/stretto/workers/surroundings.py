@@ -7,6 +7,7 @@ import logging
 import os
 import random
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -31,6 +32,7 @@ class Surroundings:
     import_path: list[str]
     arguments: list[str]
     log_levels: dict[str, int]
+    caller: int  # the thread that started it
     pulse_seconds: float = PULSE_SECONDS
     cores: int = 1
     elsewhere: bool = False  # on another machine, perhaps, which has paths and variables of its own
@@ -40,7 +42,8 @@ class Surroundings:
         folder = str(Path.cwd())
         import_path = [path or folder for path in sys.path]
         settings = index, spin_seconds, native_threads
-        return cls(*settings, dict(os.environ), folder, import_path, list(sys.argv), _log_levels())
+        levels, caller = _log_levels(), threading.get_native_id()
+        return cls(*settings, dict(os.environ), folder, import_path, list(sys.argv), levels, caller)
 
     def take_over(self) -> None:
         """Make this process's surroundings the same; it has one core, and draws from generators of its own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import select
+import threading
 import time
 from collections.abc import Callable, Sequence
 
@@ -20,6 +21,7 @@ from stretto.workers.control import (
     fence,
 )
 from stretto.workers.mail import Disconnected
+from stretto.workers.shared_core import SharedCore
 
 SPIN_SHARE, LONGEST_SPIN_SECONDS = 0.25, 5e-3
 """Where there is a core for everybody, who waits looks again and again for this share of the time that it has worked.
@@ -41,6 +43,9 @@ FEWEST_GOOD, MOST_GOOD = 16, 2_048
 The number doubles each time that the credit is used up, to the larger one at most, and falls by one with each spin that pays.
 """
 
+LONG_WAIT_SECONDS = 1e-4
+"""After a wait this long, whoever waits looks whether it shares its core with the one that it waits for."""
+
 WAITING = os.environ.get("STRETTO_WAITING", "adaptive")
 """For measurements: `spin` and `sleep` always do that; `adaptive` does what pays."""
 
@@ -52,8 +57,9 @@ class Spin:
     looks; so bets that are lost end the looking, until waits are short again.
     """
 
-    def __init__(self, least_seconds: float) -> None:
+    def __init__(self, least_seconds: float, after_long_wait: Callable[[], None] | None = None) -> None:
         self._least = 0.0 if WAITING == "sleep" else least_seconds
+        self._after_long_wait = after_long_wait
         self._credit, self._patience, self._good = MOST_CREDIT, FEWEST_GOOD // 2, 0
         self._since, self._most = 0.0, 0.0
         # When the last wait ended; 0 while one is under way. What it was worth is settled in the next: then there is time.
@@ -62,7 +68,10 @@ class Spin:
     def begin(self, now: float, worked_seconds: float) -> float:
         """Begin a wait, after so much work; return until when to look."""
         if self.ended < math.inf:
-            self._settle(self.ended - self._since <= self._most)
+            took = self.ended - self._since
+            self._settle(took <= self._most)
+            if took > LONG_WAIT_SECONDS and self._after_long_wait is not None:
+                self._after_long_wait()
         most = max(self._least, min(SPIN_SHARE * worked_seconds, LONGEST_SPIN_SECONDS)) if self._least else 0.0
         self._since, self._most, self.ended = now, most, 0.0
         return now + most if self._credit > 0 or WAITING == "spin" else now
@@ -96,8 +105,8 @@ class Waiter:
     """
 
     def __init__(self, bell: Bell, spin_seconds: float, clock: Clock | None = None) -> None:
-        self.bell, self.bet = bell, Spin(spin_seconds)
-        self._clock = clock or Clock()
+        self.bell, self.bet = bell, Spin(spin_seconds, self._share_no_core)
+        self._clock, self._shared_core = clock or Clock(), SharedCore()
         self._registered: dict[int, Worker] = {}
         self._poller = select.poll()
         self._poller.register(bell.fd, select.POLLIN)
@@ -113,6 +122,10 @@ class Waiter:
         for fd in [fd for fd, owner in self._registered.items() if owner is worker]:
             del self._registered[fd]
             self._poller.unregister(fd)
+
+    def _share_no_core(self) -> None:
+        workers = {worker.pid for worker in self._registered.values() if worker.pid is not None}
+        self._shared_core.leave(workers, [threading.get_native_id()])
 
     def spin(self, ready: Callable[[], bool]) -> bool:
         """Look for a short while whether `ready()`; return whether it came true."""
@@ -157,13 +170,15 @@ class Waiter:
         return list({id(w): w for fd, _ in events if (w := self._registered.get(fd)) is not None}.values())
 
 
-def wait_for_requests(spin_seconds: float) -> Callable[[Port, int], int]:
+def wait_for_requests(
+    spin_seconds: float, after_long_wait: Callable[[], None] | None = None
+) -> Callable[[Port, int], int]:
     """Return how a worker waits for requests: a short spin where a core is spare, then a sleep.
 
     Raises:
         Disconnected: if the caller has gone, and with it the other end of the worker's bell.
     """
-    clock, began, bet = time.perf_counter, time.perf_counter(), Spin(spin_seconds)
+    clock, began, bet = time.perf_counter, time.perf_counter(), Spin(spin_seconds, after_long_wait)
 
     def wait(port: Port, answered: int) -> int:
         nonlocal began
