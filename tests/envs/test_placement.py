@@ -57,7 +57,7 @@ def test_how_many_programs_compete_is_seen_by_what_the_caller_gets_of_a_core(got
     [(0.55, 0, False), (0.7, 1, False), (0.9, 1, True), (1.1, 2, False), (1.8, 2, True), (1.9, 4, False)],
 )
 def test_worlds_come_home_where_the_caller_alone_would_be_faster_beside_the_same_programs(times_alone, others, home):
-    assert better_home(look(times_alone, others), BOTH, cores=2) is home
+    assert better_home(look(times_alone, others), None, BOTH, cores=2) is home
 
 
 @pytest.mark.parametrize(("others", "away"), [(0, True), (1, False), (1.5, False), (2, True), (4, True)])
@@ -65,14 +65,16 @@ def test_worlds_move_out_where_workers_get_enough_more_of_the_cores(others, away
     assert better_away(look(1.0, others), None, 2, cores=2) is away
 
 
-@pytest.mark.parametrize(("before", "away"), [(0.8, True), (1.2, False)])
-def test_what_was_seen_of_workers_counts_more_than_what_is_expected_of_them(before, away):
+@pytest.mark.parametrize(("before", "better"), [(0.8, True), (1.2, False)])
+def test_what_was_seen_of_the_other_place_counts_more_than_what_is_expected_of_it(before, better):
     for others in (1, 2):
-        assert better_away(look(1.0, others), look(before, others), 2, cores=2) is away
+        assert better_away(look(1.0, others), look(before, others), 2, cores=2) is better
+        assert better_home(look(1.0, others), look(before, others), BOTH, cores=2) is better
 
 
 def test_what_was_seen_beside_other_programs_does_not_count():
     assert better_away(look(1.0, 0), look(3.0, 1), 2, cores=2)
+    assert better_home(look(0.9, 1), look(0.5, 0), BOTH, cores=2)
 
 
 def test_idle_cores_are_another_case_than_a_program_that_computes_most_of_the_time():
@@ -87,7 +89,7 @@ def judged(*steps: tuple[float, float]) -> Placement:
     with make(CountTo) as envs:
         found: Placement = envs.engine.placement
     for before, after in steps:
-        found._to_judge = look(before, 0)
+        found._elsewhere, found._judged = look(before, 0), False
         found._judge(look(after, 0))
     return found
 
@@ -102,6 +104,30 @@ def test_undoing_a_move_that_did_not_pay_makes_nobody_less_patient():
 
 def test_moves_that_pay_both_ways_make_the_next_one_come_sooner():
     assert judged((1.0, 1.5), (1.5, 1.0), (2.0, 1.0))._patience == placement.LEAST_PATIENCE
+
+
+def test_where_other_programs_come_or_go_patience_begins_anew():
+    found = judged((1.0, 1.1), (1.0, 1.1))
+    found._judge(look(1.1, 0.5))
+    assert found._patience == 4 * placement.LEAST_PATIENCE
+    found._judge(look(1.1, 1))
+    assert found._patience == placement.LEAST_PATIENCE
+
+
+def test_a_move_that_did_not_pay_is_undone_whatever_the_patience(restless):
+    restless.setattr(placement, "others_beside", lambda *_, **__: 0.0)
+    with make(CountTo) as envs:
+        envs.reset(seed=0)
+        found: Placement = envs.engine.placement
+        found._patience = float("inf")
+        pids = envs.worker_pids
+        for _ in range(4):
+            envs.step(np.zeros(4, int))
+        assert envs.worker_pids == pids
+        found._elsewhere, found._judged = look(1e-12, 0), False  # the caller alone was faster
+        for _ in range(4):
+            envs.step(np.zeros(4, int))
+        assert not envs.worker_pids
 
 
 def test_what_happens_while_the_caller_does_not_step_is_not_seen(restless):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS, LOOKS = 0.03, 8
 """How much stepping is between two looks, which take 0.1 ms at most, and how many looks a judgement rests on."""
 
-COLD, AWAY_GAIN, BUSY_GAIN = 1.25, 1.05, 1.1
+COLD, GAIN, BUSY_GAIN = 1.25, 1.05, 1.1
 """How much faster the other place must be; the last is for workers beside other programs, where less is known.
 
 Worlds that take turns with other programs take more of the CPU's time than they take alone: CartPole up to 1.45 times. So a
@@ -36,11 +36,12 @@ IDLE_EFFICIENCY, BUSY_EFFICIENCY = 0.95, 0.75
 LEAST_PATIENCE, MOST_PATIENCE = 0.5, 60.0
 """How many seconds of stepping are between two moves.
 
-A move after which steps are no faster doubles it. Two in a row that paid halve it: then programs come and go.
+A move after which steps are no faster is undone at once, and doubles it. Two in a row that paid halve it. Where other
+programs have come or gone since the last move, what it taught counts no more: then it is the least.
 """
 
 FORGET = 4.0
-"""After so many times the patience, what was seen of workers counts no more: they are tried again."""
+"""After so many times the patience, what was seen of the other place counts no more: it is tried again."""
 
 PAUSE_SECONDS = 0.1
 """What happens while the caller does not step for so long says nothing about its steps."""
@@ -65,6 +66,10 @@ class Look:
     seconds: float
     worker_seconds: float
     others: float
+
+    def is_like(self, other: Look) -> bool:
+        """Whether about as many other programs competed."""
+        return abs(self.others - other.others) < ALIKE
 
     @classmethod
     def mean(cls, looks: deque[Look]) -> Look:
@@ -95,23 +100,25 @@ def others_beside(got: float, workers: float, free: float, running: float, cores
 ALL_OF_A_CORE = 0.95
 
 
-def better_home(seen: Look, whole: float, cores: int) -> bool:
+def better_home(seen: Look, before: Look | None, whole: float, cores: int) -> bool:
     """Whether the caller alone would be faster than its workers are; all have `whole` times the worlds of the workers.
 
-    The time of the workers is on the CPU's clock. One that looks for requests uses the CPU all the time, and counts as
-    somebody who pays; on idle cores nobody is taken home.
+    `before` is what was seen of the caller alone last. The time of the workers is on the CPU's clock. One that looks for
+    requests uses the CPU all the time, and counts as somebody who pays; on idle cores nobody is taken home.
     """
+    if before is not None and before.is_like(seen):
+        return seen.seconds > GAIN * before.seconds
     alone = seen.worker_seconds * whole / share(1, seen.others, cores)
     return seen.seconds * COLD > alone
 
 
 def better_away(seen: Look, before: Look | None, workers: int, cores: int) -> bool:
     """Whether workers would be faster than the caller alone is; `before` is what was seen of them last."""
-    if before is not None and abs(before.others - seen.others) < ALIKE:
-        return seen.seconds > AWAY_GAIN * before.seconds
+    if before is not None and before.is_like(seen):
+        return seen.seconds > GAIN * before.seconds
     free = seen.others + workers <= cores + 0.25
     gain = share(workers, seen.others, cores) / share(1, seen.others, cores)
-    return gain * IDLE_EFFICIENCY > AWAY_GAIN if free else gain * BUSY_EFFICIENCY > BUSY_GAIN
+    return gain * IDLE_EFFICIENCY > GAIN if free else gain * BUSY_EFFICIENCY > BUSY_GAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +173,11 @@ class Placement:
         self._steps, self._seconds = 0, 0.0  # since the last look
         self._since = 0.0  # seconds of stepping since the last move
         self._looks: deque[Look] = deque(maxlen=LOOKS)
-        self._away: Look | None = None  # what was last seen of workers
+        self._elsewhere: Look | None = None  # what was last seen of the place where the worlds are not
         self._patience = LEAST_PATIENCE
-        self._to_judge: Look | None = None  # what was seen before the last move
-        self._paid = True  # whether the move before was worth it
+        self._judged = True  # whether it is known if the last move was worth it
+        self._paid = True  # whether the one that was judged last was
+        self._undoes = False
         self._seen = _NOTHING_SEEN
         self._began = self._ended = 0.0
         self._asked = False  # for points to restore from
@@ -208,23 +216,30 @@ class Placement:
             return
         seen, at_home = Look.mean(self._looks), all(seat.inline for seat in self._movable)
         self._judge(seen)
-        if self._since < self._patience:
+        if self._since < self._patience and not self._undoes:
             return
+        remembered = self._elsewhere if self._since < FORGET * self._patience else None
         if at_home:
-            remembered = self._away if self._since < FORGET * self._patience else None
             wanted = better_away(seen, remembered, self._workers, self._cores)
         else:
-            wanted = better_home(seen, self._whole, self._cores)
+            wanted = better_home(seen, remembered, self._whole, self._cores)
         if wanted and self._is_cheap(seen, at_home):
             self._move(seen, home=not at_home)
 
     def _judge(self, seen: Look) -> None:
-        """Be more patient if steps are no faster after the last move than they were before it."""
-        if self._to_judge is None:
+        """Undo a move if steps are no faster after it than they were before, and be more patient then."""
+        before = self._elsewhere
+        if before is None:
             return
-        paid, self._to_judge = seen.seconds < self._to_judge.seconds, None
+        if not before.is_like(seen):
+            self._patience, self._judged, self._paid, self._undoes = LEAST_PATIENCE, True, True, False
+            return
+        if self._judged:
+            return
+        self._judged, paid = True, seen.seconds < before.seconds
         if not paid:
             self._patience = min(2 * self._patience, MOST_PATIENCE)
+            self._undoes = seen.seconds > GAIN * before.seconds
         elif self._paid:
             self._patience = max(self._patience / 2, LEAST_PATIENCE)
         self._paid = paid
@@ -260,9 +275,9 @@ class Placement:
             self.told = f"; they stay where they are, because they cannot be brought elsewhere: {reason}"
             return
         self._moves += 1
-        if home:
-            self._away = seen
-        self._to_judge, self._since = seen, 0.0
+        # Where the worlds come from is known, so a move that undoes another one is not judged.
+        self._judged, self._undoes = self._undoes, False
+        self._elsewhere, self._since = seen, 0.0
         times = "once" if self._moves == 1 else f"{self._moves} times"
         where = (
             "now all in the caller, because other programs compute, too"
