@@ -28,7 +28,7 @@ from stretto.workers.launcher import launcher
 from tests.evaluation.players import Faulty, Sleeping, Stateful
 from tests.worlds import CountTo, makes
 
-SLOW = PolicySpec("slow", Sleeping, {"seconds": 0.004})
+SLOW = PolicySpec("slow", Sleeping, {"seconds": 0.01})
 SMALL = {"cogs": 2, "episodes": 6, "steps": 12, "seed": 3}
 
 
@@ -60,7 +60,7 @@ def killing(seed: int, most: int) -> Iterator[list[int]]:
 
     def kill() -> None:
         rng = random.Random(seed)
-        while len(killed) < most and not over.wait(rng.uniform(0.05, 0.4)):
+        while len(killed) < most and not over.wait(rng.uniform(0.01, 0.2)):
             if found := workers():
                 pid = rng.choice(found)
                 with contextlib.suppress(ProcessLookupError):
