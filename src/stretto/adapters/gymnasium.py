@@ -39,15 +39,12 @@ class OneAgent(NativeWorld):
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Outcome:
         observation, info = self.native.reset(seed=seed, options=options)
-        if not self._way.settled:
-            self._way = direct(self.native)
-        limit = self._way.limit
-        self._step, self._left = self._way.step, _NO_LIMIT if limit is None else limit.left
+        self._look()
         return Outcome({ONLY_AGENT: observation}, {}, {}, {}, {ONLY_AGENT: info}, (ONLY_AGENT,))
 
     def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
-        self._left = left = self._left - 1
-        if not left:  # the limit itself ends the episode
+        self._left -= 1
+        if not self._left:  # the limit itself ends the episode
             self._tell_limit(1)
             self._step = self.native.step
         observation, reward, terminated, truncated, info = self._step(actions[ONLY_AGENT])
@@ -57,7 +54,7 @@ class OneAgent(NativeWorld):
             check_scalars(ONLY_AGENT, reward, terminated, truncated)
             raise
         if over or cut:
-            self._tell_limit(left)
+            self._tell_limit(self._left)
         return Outcome(
             {ONLY_AGENT: observation},
             {ONLY_AGENT: number},
@@ -70,6 +67,19 @@ class OneAgent(NativeWorld):
     def render(self) -> Any:
         self._tell_limit(self._left)
         return super().render()
+
+    def _look(self) -> None:
+        """Look which way to the world is the shortest now, and again after a step, unless that is settled."""
+        if not self._way.settled:
+            self._way = direct(self.native)
+        limit = self._way.limit
+        self._step = self._way.step if self._way.settled else self._step_and_look
+        self._left = _NO_LIMIT if limit is None else limit.left
+
+    def _step_and_look(self, action: Action) -> Any:
+        result = self.native.step(action)
+        self._look()
+        return result
 
     def _tell_limit(self, left: int) -> None:
         if self._way.limit is not None:
