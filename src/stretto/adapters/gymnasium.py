@@ -32,7 +32,8 @@ class OneAgent(NativeWorld):
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env, env.unwrapped, "_np_random")
-        self._way, self._step, self._left = around(env), env.step, _NO_LIMIT
+        self._way, self._left = around(env), _NO_LIMIT
+        self._step: StepFunction = env.step
 
     def spec(self) -> WorldSpec:
         return self.spec_of({ONLY_AGENT: (self.native.observation_space, self.native.action_space)})
