@@ -253,7 +253,7 @@ def test_steps_of_an_episode_may_come_together():
 
     assert steps(each_step=True) == [[0], [1], [2], [3], [4]]
     assert steps(each_step=False) == [[0], [4]]
-    assert steps(each_step=False, slots=2) == [[0, 0], [], [], [], [4, 4]]
+    assert steps(each_step=False, slots=2) == [[0, 0], [4, 4]]
 
 
 # ---- episodes whose agents are asked at once ----
@@ -306,13 +306,13 @@ class Unquestioned(InPlace):
         raise AssertionError("it was asked a question")
 
 
-def played_in_step(kind, rows=4, **options):
+def played_in_step(kind, rows=4, each_step=True, **options):
     worlds = LocalWorlds(lambda _: as_agents(Uneven()), 3)
     runner = kind([PolicyPlan(PolicySpec.of(Weighing), rows=rows)], worlds.spec, **{"batched": True, **options})
     plans = [EpisodePlan(number, 7 + number, {"agent_0": 0}, first_row=number % 3) for number in range(5)]
     steps = [
         (one.plan.episode, one.steps, dict(one.actions), one.over)
-        for together in rollout(worlds, runner, plans)
+        for together in rollout(worlds, runner, plans, each_step=each_step)
         for one in together
     ]
     worlds.close()
@@ -324,6 +324,14 @@ def test_agents_of_several_episodes_do_the_same_whether_they_are_asked_by_questi
     assert steps == played_in_step(Questioned)[1] == played_in_step(InPlace, batched=False)[1]
     assert len({actions["agent_0"] for _, _, actions, _ in steps if actions}) == 2
     assert set(runner.asked) == {1, 2, 3}
+
+
+def test_episodes_in_step_end_the_same_if_nobody_looks_at_their_steps():
+    runner, steps = played_in_step(Unquestioned, each_step=False)
+    stepwise, each = played_in_step(Unquestioned)
+    assert [one for one in steps if one[3]] == [one for one in each if one[3]]
+    assert runner.asked == stepwise.asked
+    assert len(steps) == 2 * 5  # the beginning and the end of each
 
 
 def test_what_a_policy_raises_for_many_at_once_ends_them_all():

@@ -208,11 +208,15 @@ class AgentStage:
         return [episode.told() for episode in begun.values()]
 
     def _go_on(self, episodes: list[_Episode]) -> list[SlotStep]:
-        """Let episodes do a step together; one that is alone may be played to its end."""
+        """Let episodes do a step together, or several if nobody looks at each; one that is alone may be played to its end."""
         ahead = self._ahead
         if len(episodes) > 1 or episodes[0].move is None or (ahead is not None and ahead.active):
-            episodes = self._step(episodes)
-            self.position[0] += 1
+            going = len(self._running)
+            while len(self._running) == going:
+                episodes = self._step(episodes)
+                self.position[0] += 1
+                if self.each_step or ahead is not None:
+                    break
         else:
             most, began = _ENDLESS if ahead is None else ahead.way.settled_for(self._portion), time.perf_counter()
             turns, acts = self._play_on(episodes[0], 1 if self.each_step else most)
