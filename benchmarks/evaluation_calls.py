@@ -103,7 +103,7 @@ class Small(MultiAgentPolicy):
         with torch.no_grad():
             chances = torch.softmax(self.net(torch.as_tensor(observations)), -1)
             drawn = torch.as_tensor(draws) > chances[:, 0]
-            return [int(one) for one in drawn]
+            return [int(one) for one in drawn.tolist()]
 
     def agent_policy(self, agent: str) -> AgentPolicy:
         return _Choosing(self)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from array import array
 
+import numpy as np
 import pytest
 
 from stretto.adapters.agents import as_agents
 from stretto.adapters.local import LocalWorlds
+from stretto.core import AgentPolicy, MultiAgentPolicy
 from stretto.episode_steps import FORFEIT, EpisodePlan, TimeLimits
+from stretto.errors import PolicyFailed
 from stretto.evaluation.playing.episodes import play_to_end
 from stretto.games.foundry import Foundry
 from stretto.policies.policy_plan import PolicyPlan
@@ -30,6 +33,9 @@ class Clocked:
         pass
 
     def choosers(self, episode):
+        return None
+
+    def team(self, who):
         return None
 
     def ask(self, questions, limit_seconds=None):
@@ -247,4 +253,96 @@ def test_steps_of_an_episode_may_come_together():
 
     assert steps(each_step=True) == [[0], [1], [2], [3], [4]]
     assert steps(each_step=False) == [[0], [4]]
-    assert steps(each_step=False, slots=2) == [[0, 0], [], [], [], [4, 4]]
+    assert steps(each_step=False, slots=2) == [[0, 0], [4, 4]]
+
+
+# ---- episodes whose agents are asked at once ----
+
+
+class Uneven(CountTo):
+    """Its episodes differ in length."""
+
+    def reset(self, *, seed=None, options=None):
+        self.limit = 3 + seed % 4
+        return super().reset(seed=seed)
+
+
+class Weighing(MultiAgentPolicy):
+    """What an agent does follows from all that it has seen, from its stream, and from its row."""
+
+    def agent_policy(self, agent):
+        made = AgentPolicy()
+        made.seen = 0.0
+        return made
+
+    def step_batch(self, agent_policies, observations):
+        rows = enumerate(zip(agent_policies, observations, strict=True))
+        return [self.weighed(row, one, seen) for row, (one, seen) in rows]
+
+    def weighed(self, row, one, seen):
+        one.seen += float(np.sum(seen)) + row / 8
+        return int(7 * one.seen + one.rng.integers(9)) % 2
+
+
+class Questioned(InPlace):
+    """Never chooses for many at once but by questions."""
+
+    def team(self, who):
+        return None
+
+
+class Unquestioned(InPlace):
+    """Takes note of how many are asked at once, and is asked no question."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.asked = []
+
+    def team(self, who):
+        team = super().team(who)
+        return lambda seen: self.asked.append(len(who)) or team(seen)
+
+    def ask(self, questions, limit_seconds=None):
+        raise AssertionError("it was asked a question")
+
+
+def played_in_step(kind, rows=4, each_step=True, **options):
+    worlds = LocalWorlds(lambda _: as_agents(Uneven()), 3)
+    runner = kind([PolicyPlan(PolicySpec.of(Weighing), rows=rows)], worlds.spec, **{"batched": True, **options})
+    plans = [EpisodePlan(number, 7 + number, {"agent_0": 0}, first_row=number % 3) for number in range(5)]
+    steps = [
+        (one.plan.episode, one.steps, dict(one.actions), one.over)
+        for together in rollout(worlds, runner, plans, each_step=each_step)
+        for one in together
+    ]
+    worlds.close()
+    return runner, steps
+
+
+def test_agents_of_several_episodes_do_the_same_whether_they_are_asked_by_questions_or_not():
+    runner, steps = played_in_step(Unquestioned)
+    assert steps == played_in_step(Questioned)[1] == played_in_step(InPlace, batched=False)[1]
+    assert len({actions["agent_0"] for _, _, actions, _ in steps if actions}) == 2
+    assert set(runner.asked) == {1, 2, 3}
+
+
+def test_episodes_in_step_end_the_same_if_nobody_looks_at_their_steps():
+    runner, steps = played_in_step(Unquestioned, each_step=False)
+    stepwise, each = played_in_step(Unquestioned)
+    assert [one for one in steps if one[3]] == [one for one in each if one[3]]
+    assert runner.asked == stepwise.asked
+    assert len(steps) == 2 * 5  # the beginning and the end of each
+
+
+def test_what_a_policy_raises_for_many_at_once_ends_them_all():
+    class Tired(Weighing):
+        def step_batch(self, agent_policies, observations):
+            raise ValueError("that is enough")
+
+    worlds = LocalWorlds(lambda _: as_agents(Uneven()), 2)
+    runner = InPlace([PolicyPlan(PolicySpec.of(Tired), rows=4)], worlds.spec, batched=True)
+    plans = [EpisodePlan(number, number, {"agent_0": 0}, first_row=number) for number in range(2)]
+    with pytest.raises(PolicyFailed, match="that is enough") as raised:
+        list(rollout(worlds, runner, plans))
+    assert raised.value.together
+    worlds.close()

@@ -13,10 +13,10 @@ from stretto.actions import WHOLE, complaint, known_choices
 from stretto.core import Action, AgentId, AgentWorlds, NextEpisode, Outcome, own_copy
 from stretto.episode_steps import FORFEIT, EpisodePlan, Fault, SlotStep, TimeLimits
 from stretto.errors import InvalidAction, PolicyError, PolicyFailed, PolicyLost, PolicyOverdue, WorkerDied, WorldHung
-from stretto.ownership import taken_over
 from stretto.policies.ahead import AheadOfTurn, Playing
 from stretto.policies.players import act_in_turn
-from stretto.policies.questions import AgentEpisode, Chooser, Decision, Question, Runner
+from stretto.policies.questions import AgentEpisode, Chooser, Decision, Runner
+from stretto.policies.together import AskedTogether
 from stretto.spaces import Array
 
 __calls_user_code__ = True
@@ -152,6 +152,7 @@ class AgentStage:
         self._running: dict[int, _Episode] = {}
         # One after the other, with nothing around each choice: where none has a limit of time, or is recorded.
         self._in_turn = limits.action_seconds is None and trace.active is None
+        self._together = AskedTogether(runner) if self._in_turn and ahead is None else None
         self.each_step = True
         self.position = memoryview(array("q", [0]))
 
@@ -207,11 +208,15 @@ class AgentStage:
         return [episode.told() for episode in begun.values()]
 
     def _go_on(self, episodes: list[_Episode]) -> list[SlotStep]:
-        """Let episodes do a step together; one that is alone may be played to its end."""
+        """Let episodes do a step together, or several if nobody looks at each; one that is alone may be played to its end."""
         ahead = self._ahead
         if len(episodes) > 1 or episodes[0].move is None or (ahead is not None and ahead.active):
-            episodes = self._step(episodes)
-            self.position[0] += 1
+            going = len(self._running)
+            while len(self._running) == going:
+                episodes = self._step(episodes)
+                self.position[0] += 1
+                if self.each_step or ahead is not None:
+                    break
         else:
             most, began = _ENDLESS if ahead is None else ahead.way.settled_for(self._portion), time.perf_counter()
             turns, acts = self._play_on(episodes[0], 1 if self.each_step else most)
@@ -261,13 +266,12 @@ class AgentStage:
         clock, ahead = time.perf_counter, self._ahead
         began = clock()
         try:
-            going, decisions = self._decide(episodes)
+            going, chosen = self._decide(episodes)
         except _OF_POLICIES as error:
             if len(episodes) > 1 or (isinstance(error, PolicyFailed) and error.together):
                 raise
             self._end(episodes[0], Fault.of_policies(error))
             return episodes
-        chosen = self._in_time(going, iter(decisions))
         policy_seconds = (clock() - began) / len(going)
         given = {}
         for episode, actions in zip(going, chosen, strict=True):
@@ -288,32 +292,23 @@ class AgentStage:
             ahead.way.add(len(given), clock() - began, self._portion)
         return going
 
-    def _decide(self, episodes: list[_Episode]) -> tuple[list[_Episode], list[Decision]]:
-        """Ask all agents together; return which of the episodes go on now, and what those decide who act in them.
-
-        Each gets an observation of its own, wherever it chooses: a world may write into its own again, or hand it to
-        several agents, and a policy may keep or change what it is given.
-        """
+    def _decide(self, episodes: list[_Episode]) -> tuple[list[_Episode], list[dict[AgentId, Action]]]:
+        """Ask all agents together; return which of the episodes go on now, and what those do who act in them."""
+        if self._together is not None:
+            chosen = self._together.choose([one.plan.episode for one in episodes], [one.outcome for one in episodes])
+            if chosen is not None:
+                return episodes, chosen
+        playing = [Playing(one.plan.episode, one.plan.policies, one.outcome) for one in episodes]
         if self._ahead is not None and self._ahead.active:
-            playing = [Playing(one.plan.episode, one.plan.policies, one.outcome) for one in episodes]
             going, decisions = self._ahead.decide(playing, self._limits.end_seconds)
-            return [episodes[i] for i in going], decisions
-        questions = [
-            Question(
-                episode.plan.episode,
-                agent,
-                episode.plan.policies[agent],
-                taken_over(episode.outcome.observations, agent),
-            )
-            for episode in episodes
-            for agent in episode.outcome.acting
-        ]
-        self._runner.ask(questions, self._limits.end_seconds)
+            episodes = [episodes[i] for i in going]
+            return episodes, self._in_time(episodes, iter(decisions))
+        self._runner.ask([question for one in playing for question in one.questions()], self._limits.end_seconds)
         decisions = self._runner.replies()
         if self._ahead is not None:
             for episode in episodes:
                 self._ahead.asked_in_order(episode.plan.episode, episode.outcome.ahead is not None, 1)
-        return episodes, decisions
+        return episodes, self._in_time(episodes, iter(decisions))
 
     def _in_time(self, episodes: list[_Episode], decisions: Iterator[Decision]) -> list[dict[AgentId, Action]]:
         """Return what agents do by episode. Whose time is used up does the default action."""

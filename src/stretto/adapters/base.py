@@ -13,8 +13,6 @@ from stretto.errors import InvalidOutput, Place, UsageError
 
 __calls_user_code__ = True
 
-_FLOAT, _BOOL = {float}, {bool}
-
 
 class _Scalar(NamedTuple):
     """What stands for an agent: how it is called, which kinds of numpy it may be of, and common types that always are."""
@@ -135,28 +133,31 @@ class AgentRules:
             raise UsageError(f"a world must name all its possible_agents beforehand, and {env} does not; set it")
         self._known: frozenset[AgentId] = frozenset(possible)
         self._here: tuple[AgentId, ...] = ()
-        self._expected: frozenset[AgentId] = frozenset()
 
     def expect(self, here: tuple[AgentId, ...]) -> None:
         """Take note of who is there."""
         if here != self._here:
             self._check_known("agents", here)
-            self._here, self._expected = here, frozenset(here)
+            self._here = here
 
     def checked(
         self, rewards: Mapping[AgentId, Any], terminated: Mapping[AgentId, Any], truncated: Mapping[AgentId, Any]
     ) -> tuple[dict[AgentId, float], dict[AgentId, bool], dict[AgentId, bool]]:
         """Return rewards and ends, as numbers and truth values; all who were expected must have them."""
-        here, expected = self._here, self._expected
-        if (
-            (tuple(rewards) == here or rewards.keys() == expected)  # in this order they nearly always are
-            and (tuple(terminated) == here or terminated.keys() == expected)
-            and (tuple(truncated) == here or truncated.keys() == expected)
-            and _FLOAT.issuperset(map(type, rewards.values()))
-            and _BOOL.issuperset(map(type, terminated.values()))
-            and _BOOL.issuperset(map(type, truncated.values()))
-        ):  # the common case, which costs 1 µs for four agents
-            return dict(rewards), dict(terminated), dict(truncated)
+        if len(rewards) == len(terminated) == len(truncated) == len(self._here):
+            gave: dict[AgentId, float] = {}
+            ended: dict[AgentId, bool] = {}
+            cut: dict[AgentId, bool] = {}
+            for agent in self._here:  # the common case, which costs 0.5 µs for four agents
+                try:
+                    reward, end, limit = rewards[agent], terminated[agent], truncated[agent]
+                except KeyError:
+                    break
+                if type(reward) is not float or type(end) is not bool or type(limit) is not bool:
+                    break
+                gave[agent], ended[agent], cut[agent] = reward, end, limit
+            else:
+                return gave, ended, cut
         self._check("reward", rewards, _NUMBER)
         self._check("terminated", terminated, _FLAG)
         self._check("truncated", truncated, _FLAG)

@@ -28,25 +28,34 @@ StepFunction = Callable[[Any], tuple[Any, Any, Any, Any, dict[str, Any]]]
 
 
 class OneAgent(NativeWorld):
-    """An environment by agent: there is just one."""
+    """An environment by agent: there is just one. Steps go past wrappers that would only pass them on (see `direct`)."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env, env.unwrapped, "_np_random")
+        self._way, self._left = around(env), _NO_LIMIT
+        self._step: StepFunction = env.step
 
     def spec(self) -> WorldSpec:
         return self.spec_of({ONLY_AGENT: (self.native.observation_space, self.native.action_space)})
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Outcome:
         observation, info = self.native.reset(seed=seed, options=options)
+        self._look()
         return Outcome({ONLY_AGENT: observation}, {}, {}, {}, {ONLY_AGENT: info}, (ONLY_AGENT,))
 
     def step(self, actions: Mapping[AgentId, Action]) -> Outcome:
-        observation, reward, terminated, truncated, info = self.native.step(actions[ONLY_AGENT])
+        self._left -= 1
+        if not self._left:  # the limit itself ends the episode
+            self._tell_limit(1)
+            self._step = self.native.step
+        observation, reward, terminated, truncated, info = self._step(actions[ONLY_AGENT])
         try:
             number, over, cut = float(reward), bool(terminated), bool(truncated)
         except (TypeError, ValueError):
             check_scalars(ONLY_AGENT, reward, terminated, truncated)
             raise
+        if over or cut:
+            self._tell_limit(self._left)
         return Outcome(
             {ONLY_AGENT: observation},
             {ONLY_AGENT: number},
@@ -55,6 +64,27 @@ class OneAgent(NativeWorld):
             {ONLY_AGENT: info},
             () if over or cut else (ONLY_AGENT,),
         )
+
+    def render(self) -> Any:
+        self._tell_limit(self._left)
+        return super().render()
+
+    def _look(self) -> None:
+        """Look which way to the world is the shortest now, and again after a step, unless that is settled."""
+        if not self._way.settled:
+            self._way = direct(self.native)
+        limit = self._way.limit
+        self._step = self._way.step if self._way.settled else self._step_and_look
+        self._left = _NO_LIMIT if limit is None else limit.left
+
+    def _step_and_look(self, action: Action) -> Any:
+        result = self.native.step(action)
+        self._look()
+        return result
+
+    def _tell_limit(self, left: int) -> None:
+        if self._way.limit is not None:
+            self._way.limit.left = left
 
 
 class ResetDefaults(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -72,9 +72,10 @@ class TurnAgents(NativeWorld):
         world = self._world
         while world.agents:
             world.begin_turn()
-            self._here = tuple(world.agents)
-            self._waiting = iter(self._here)
-            self._rules.expect(self._here)
+            self._here = here = tuple(world.agents)
+            self._rules.expect(here)
+            if self._sequential:
+                self._waiting = iter(here)
             if acting := self._who_acts():
                 if self._sequential:
                     self._nothing = _nothing(self._here)

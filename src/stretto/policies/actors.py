@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from stretto.core import AgentId, BlockAnswer, BlockPolicy, EpisodeKey, WorldSpec, own_copy
+from stretto.core import Action, AgentId, BlockAnswer, BlockPolicy, EpisodeKey, Observation, WorldSpec, own_copy
 from stretto.errors import UsageError
 from stretto.policies.agent_reset import reset_policy
-from stretto.policies.batches import Batches, probe_rows
+from stretto.policies.batches import Batches, Call, probe_rows
 from stretto.policies.block_actors import BlockActors, BlockPlayer
 from stretto.policies.loading import FunctionPolicy
 from stretto.policies.players import Player, act_alone, act_by_block, act_together, asked_by_block, policy_failed
 from stretto.policies.policy_plan import PolicyPlan, own_spaces
-from stretto.policies.questions import AGAIN, AHEAD, FOR_GOOD, AgentEpisode, Block, Chooser, Decision, Question
+from stretto.policies.questions import AGAIN, AHEAD, FOR_GOOD, AgentEpisode, Block, Chooser, Decision, Question, Team
 from stretto.policies.states import map_state
 from stretto.policies.undo import why_not_again
 from stretto.seeding.generators import PrivateGenerators
@@ -56,7 +56,8 @@ class Actors:
         self._players: dict[tuple[EpisodeKey, AgentId], Player] = {}
         self._agents_of: dict[EpisodeKey, set[AgentId]] = {}
         self._one_by_one = not any(loaded.batches or loaded.block for loaded in self._loaded)
-        self._alike = len(self._loaded) == 1 and not self._one_by_one  # all may be asked together
+        # All are asked together: they follow one policy, and have no generators of their own in place of global ones.
+        self._alike = len(self._loaded) == 1 and not self._one_by_one and plans[0].draws == frozenset()
         self._begun: set[tuple[EpisodeKey, int]] = set()  # episodes that policies were told of
         self.version = 0
 
@@ -193,7 +194,7 @@ class Actors:
     def groups(self, questions: Sequence[Question]) -> list[list[int]]:
         """Return which questions are answered together, by their indices: those for a policy with `step_batch`."""
         groups: dict[Hashable, list[int]] = {}
-        if self._alike and all(self._players[question[:2]].guard is None for question in questions):
+        if self._alike:
             return [list(range(len(questions)))]
         for i, (episode, agent, policy, *_) in enumerate(questions):
             # One that draws from global generators acts for one agent at a time: they are that agent's then.
@@ -207,23 +208,28 @@ class Actors:
         players = [self._players[question[:2]] for question in questions]
         if self._one_by_one:
             return [act_alone(player, question[3]) for player, question in zip(players, questions, strict=True)]
+        seen = [question[3] for question in questions]
+        if self._alike:
+            loaded = self._loaded[0]
+            return [Decision(*one) for one in _answers(loaded, players, seen, _calls(loaded, players))]
         decisions: dict[int, Decision] = {}
         for group in self.groups(questions):
             loaded = self._loaded[questions[group[0]].policy]
-            if loaded.block is not None:
-                answers = act_by_block(loaded.block, [players[i] for i in group], [questions[i] for i in group])
-                decisions.update(zip(group, answers, strict=True))
+            asked = [players[i] for i in group]
+            if loaded.block is None and loaded.batches is None:
+                decisions[group[0]] = act_alone(asked[0], seen[group[0]])
                 continue
-            if loaded.batches is None:
-                decisions[group[0]] = act_alone(players[group[0]], questions[group[0]].observation)
-                continue
-            asked, seen = [players[i] for i in group], [questions[i].observation for i in group]
-            for call in loaded.batches.calls(asked):
-                answers = act_together(loaded.policy, loaded.batches, call, asked, seen)
-                if len(answers) == len(questions):  # all of them, and in their order
-                    return answers
-                decisions.update(zip([group[k] for k in call.places.values()], answers, strict=True))
+            answers = _answers(loaded, asked, [seen[i] for i in group], _calls(loaded, asked))
+            decisions.update(zip(group, (Decision(*one) for one in answers), strict=True))
         return [decisions[i] for i in range(len(questions))]
+
+    def team(self, who: Sequence[tuple[EpisodeKey, AgentId]]) -> Team | None:
+        """Return what chooses for agents at once; `None` unless they all follow one policy that does so."""
+        if not self._alike:
+            return None
+        loaded, players = self._loaded[0], [self._players[one] for one in who]
+        calls = _calls(loaded, players)
+        return lambda seen: [action for action, _ in _answers(loaded, players, seen, calls)]
 
     def choosers(self, episode: EpisodeKey) -> dict[AgentId, Chooser] | None:
         """Return what chooses for each agent of an episode, in their order; `None` where some are asked together."""
@@ -277,6 +283,26 @@ class Actors:
             for values, leaf in zip(objects, layout.loose, strict=True):
                 values[place[0]][place[1]] = leaf.get(decision.action)
         return BlockAnswer(layout.batch(arrays, objects), None, _said(whom, decisions, size))
+
+
+def _calls(loaded: _Loaded, players: Sequence[Player]) -> list[Call]:
+    return [] if loaded.batches is None else loaded.batches.calls(players)
+
+
+def _answers(
+    loaded: _Loaded, players: Sequence[Player], seen: Sequence[Observation], calls: Sequence[Call]
+) -> list[tuple[Action, float]]:
+    """Ask a policy for agents at once; return what each of them does, and how long that took."""
+    if loaded.block is not None:
+        actions, seconds = act_by_block(loaded.block, players, seen)
+        return [(action, seconds) for action in actions]
+    found: dict[int, tuple[Action, float]] = {}
+    assert loaded.batches is not None
+    for call in calls:
+        actions, seconds = act_together(loaded.policy, loaded.batches, call, players, seen)
+        for i, action in zip(call.places.values(), actions, strict=True):
+            found[i] = action, seconds
+    return [found[i] for i in range(len(players))]
 
 
 def _said(whom: Sequence[tuple[int, int]], decisions: Sequence[Decision], size: tuple[int, int]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from statistics import median
 
 from stretto.core import AgentId, BlockAnswer, EpisodeKey
 from stretto.measure import duration
-from stretto.policies.questions import AgentEpisode, Block, Chooser, Decision, Question, Runner, Weights
+from stretto.policies.questions import AgentEpisode, Block, Chooser, Decision, Question, Runner, Team, Weights
 
 IN_PLACE = "batched"
 
@@ -63,8 +63,14 @@ class Adaptive:
         self._runner.begin(agents)
 
     def choosers(self, episode: EpisodeKey) -> Mapping[AgentId, Chooser] | None:
-        watched = self.replies == self._watched_replies
-        return None if watched else self._runner.choosers(episode)
+        return None if self._watches else self._runner.choosers(episode)
+
+    def team(self, who: Sequence[tuple[EpisodeKey, AgentId]]) -> Team | None:
+        return None if self._watches else self._runner.team(who)
+
+    @property
+    def _watches(self) -> bool:
+        return self.replies == self._watched_replies
 
     def _watched_ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._began = self._clock()

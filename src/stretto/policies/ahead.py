@@ -11,6 +11,7 @@ from typing import NamedTuple
 from stretto.adapters.turns import Tentative
 from stretto.core import AUTO, SPECULATIVE, AgentId, EpisodeKey, Observation, Outcome, own_copy
 from stretto.errors import PolicyFailed
+from stretto.ownership import taken_over
 from stretto.policies.questions import AGAIN, AHEAD, FOR_GOOD, Decision, Question, Runner
 
 FIRST, TRIED, CLEAR = 2, 4, 1.5
@@ -103,6 +104,16 @@ class Playing(NamedTuple):
     episode: EpisodeKey
     policies: Mapping[AgentId, int]
     outcome: Outcome
+
+    def questions(self) -> list[Question]:
+        """Ask all who act, each with an observation of its own.
+
+        A world may write into its own again, or hand it to several agents, and a policy may keep or change what it is given.
+        """
+        seen, policies = self.outcome.observations, self.policies
+        return [
+            Question(self.episode, agent, policies[agent], taken_over(seen, agent)) for agent in self.outcome.acting
+        ]
 
 
 class _Turn:

@@ -111,7 +111,7 @@ class _KindActor:
     """
 
     def __init__(self, policy: BlockPolicy, kind: AgentKind, rows: int, *, interchangeable: bool) -> None:
-        self.kind = kind
+        self.kind, self._layout = kind, SpaceLayout(kind.observation_space)
         self._policy, self._rows, self._interchangeable = policy, rows, interchangeable
         self._columns = {agent: j for j, agent in enumerate(kind.agents)}
         self._lanes: dict[EpisodeKey, int] = {}
@@ -181,9 +181,9 @@ class _KindActor:
             array[lanes] = saved
 
     def answer(self, questions: Sequence[tuple[EpisodeKey, AgentId, Observation]]) -> list[Action]:
-        episodes = list(dict.fromkeys(episode for episode, _, _ in questions))
-        places = [(episodes.index(episode), self._columns[agent]) for episode, agent, _ in questions]
-        layout, size = SpaceLayout(self.kind.observation_space), (len(episodes), len(self.kind.agents))
+        numbers = {episode: i for i, episode in enumerate(dict.fromkeys(episode for episode, _, _ in questions))}
+        episodes, layout, size = list(numbers), self._layout, (len(numbers), len(self.kind.agents))
+        places = [(numbers[episode], self._columns[agent]) for episode, agent, _ in questions]
         arrays = [np.zeros((*size, *leaf.shape), leaf.dtype) for leaf in layout.fixed]
         acting = np.zeros(size, np.bool_)
         for place, (_, _, observation) in zip(places, questions, strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from stretto.budget import NativeThreads
-from stretto.core import BlockAnswer, BlockPolicy, EpisodeKey
+from stretto.core import AgentId, BlockAnswer, BlockPolicy, EpisodeKey
 from stretto.policies.block_actors import BlockActors, BlockPlayer
 from stretto.policies.questions import AgentEpisode, Block, Decision, Question, Weights
 from stretto.spaces import Array
@@ -43,6 +43,9 @@ class BlockRunner:
             self._actors[one.policy].begin(one.episode, one.agent, row, one.tree)
 
     def choosers(self, episode: EpisodeKey) -> None:
+        return None
+
+    def team(self, who: Sequence[tuple[EpisodeKey, AgentId]]) -> None:
         return None
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:

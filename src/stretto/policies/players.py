@@ -16,7 +16,7 @@ from stretto.errors import PolicyFailed
 from stretto.ownership import taken_over
 from stretto.policies.batches import Batches, Call
 from stretto.policies.block_actors import BlockActors
-from stretto.policies.questions import AgentEpisode, Chooser, Decision, Question
+from stretto.policies.questions import AgentEpisode, Chooser, Decision
 from stretto.policies.undo import Undo
 from stretto.seeding.generators import PrivateGenerators
 
@@ -94,11 +94,11 @@ def _timed(player: Player, observation: Observation) -> tuple[Any, float]:
 
 def act_together(
     policy: Any, batches: Batches, call: Call, players: Sequence[Player], observations: Sequence[Observation]
-) -> list[Decision]:
-    """Ask a policy for a whole batch; return what those do who have a place in the call."""
+) -> tuple[list[Action], float]:
+    """Ask a policy for a whole batch; return what those do who have a place in the call, and how long it took for each."""
     first = players[next(iter(call.places.values()))]
 
-    def step() -> list[Decision]:
+    def step() -> tuple[list[Action], float]:
         policies, seen = batches.fill(call, players, observations)
         began = time.perf_counter()
         batches.spaces.on = True
@@ -109,7 +109,7 @@ def act_together(
         if len(actions) != len(policies):
             raise ValueError(f"step_batch must return an action for each of {len(policies)} agents, got {len(actions)}")
         seconds = (time.perf_counter() - began) / len(call.places)
-        return [Decision(own_copy(actions[place]), seconds) for place in call.places]
+        return [own_copy(actions[place]) for place in call.places], seconds
 
     try:
         return step() if first.guard is None else first.guard.run(step)
@@ -117,15 +117,17 @@ def act_together(
         raise policy_failed(first.who, error, together=len(call.places) > 1) from error
 
 
-def act_by_block(block: BlockActors, players: Sequence[Player], questions: Sequence[Question]) -> list[Decision]:
-    """Ask a policy that takes blocks for agents who are asked one by one."""
+def act_by_block(
+    block: BlockActors, players: Sequence[Player], observations: Sequence[Observation]
+) -> tuple[list[Action], float]:
+    """Ask a policy that takes blocks for agents who are asked one by one; say also how long it took for each."""
     began = time.perf_counter()
     try:
-        actions = block.answer([(one.episode, one.agent, one.observation) for one in questions])
+        asked = [(one.who.episode, one.agent, seen) for one, seen in zip(players, observations, strict=True)]
+        actions = block.answer(asked)
     except (Exception, SystemExit) as error:
         raise policy_failed(players[0].who, error, together=len(players) > 1) from error
-    seconds = (time.perf_counter() - began) / len(players)
-    return [Decision(own_copy(action), seconds) for action in actions]
+    return [own_copy(action) for action in actions], (time.perf_counter() - began) / len(players)
 
 
 def asked_by_block(_: Observation) -> Action:

@@ -212,6 +212,9 @@ class Processes:
     def choosers(self, episode: EpisodeKey) -> None:
         return None
 
+    def team(self, who: Sequence[tuple[EpisodeKey, AgentId]]) -> None:
+        return None
+
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions
         self._share_out(questions)

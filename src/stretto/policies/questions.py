@@ -78,6 +78,10 @@ class Chooser(NamedTuple):
     failed: Callable[[BaseException], PolicyFailed]
 
 
+Team = Callable[[Sequence[Observation]], list[Action]]
+"""What chooses for agents at once, which see this, in their order; it may be called step after step."""
+
+
 class Runner(Protocol):
     """Chooses actions: `ask`, and then `replies`, so that several runners can work at the same time."""
 
@@ -86,6 +90,9 @@ class Runner(Protocol):
 
     def choosers(self, episode: EpisodeKey) -> Mapping[AgentId, Chooser] | None:
         """Return what chooses for the agents of an episode; `None` where they are asked together, or elsewhere."""
+
+    def team(self, who: Sequence[tuple[EpisodeKey, AgentId]]) -> Team | None:
+        """Return what chooses for agents of several episodes at once; `None` where they are asked in another way."""
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         """Let agents choose, no longer than the limit where that can be enforced."""

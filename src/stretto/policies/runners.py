@@ -12,7 +12,7 @@ from stretto.budget import NativeThreads
 from stretto.core import AgentId, BlockAnswer, EpisodeKey, WorldSpec
 from stretto.policies.actors import Actors
 from stretto.policies.policy_plan import PolicyPlan
-from stretto.policies.questions import Block, Chooser, Decision, Question
+from stretto.policies.questions import Block, Chooser, Decision, Question, Team
 
 
 class InPlace:
@@ -28,6 +28,9 @@ class InPlace:
 
     def choosers(self, episode: EpisodeKey) -> Mapping[AgentId, Chooser] | None:
         return self._actors.choosers(episode)
+
+    def team(self, who: Sequence[tuple[EpisodeKey, AgentId]]) -> Team | None:
+        return self._actors.team(who) if self._batched else None
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:
         self._questions = questions
@@ -62,6 +65,9 @@ class Threads(InPlace):
         self._pending: list[tuple[list[int], Future[list[Decision]]]] = []
 
     def choosers(self, episode: EpisodeKey) -> None:
+        return None
+
+    def team(self, who: Sequence[tuple[EpisodeKey, AgentId]]) -> None:
         return None
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:

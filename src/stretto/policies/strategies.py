@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from stretto.core import BlockAnswer, EpisodeKey, WorldSpec
+from stretto.core import AgentId, BlockAnswer, EpisodeKey, WorldSpec
 from stretto.errors import PolicyError, RunsHere, user_stacklevel
 from stretto.policies.adaptive import IN_PLACE, Adaptive
 from stretto.policies.policy_plan import PolicyPlan
@@ -106,6 +106,9 @@ class Mixed:
                 self._attributed(r, partial(self._runners[r].begin, share))
 
     def choosers(self, episode: EpisodeKey) -> None:
+        return None
+
+    def team(self, who: Sequence[tuple[EpisodeKey, AgentId]]) -> None:
         return None
 
     def ask(self, questions: Sequence[Question], limit_seconds: float | None = None) -> None:

@@ -18,6 +18,7 @@ from stretto.seeding.generator_memory import (
     read_random,
     seeded_words,
     shown_memory,
+    state_told,
     write_numpy,
     write_random,
 )
@@ -128,9 +129,7 @@ class NumpyStream(Stream):
     @staticmethod
     def mark(position: Any) -> Any:
         generator, normal = position
-        inner = generator.state["state"]
-        words = {name: part.tobytes() if isinstance(part, np.ndarray) else part for name, part in inner.items()}
-        return id(generator), words, normal
+        return id(generator), state_told(generator), normal
 
     def start(self) -> bytes:
         return numpy_words(self.seed)

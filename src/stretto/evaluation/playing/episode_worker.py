@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +20,7 @@ from stretto.episode_steps import FORFEIT, EpisodePlan
 from stretto.errors import Place, PolicyFailed
 from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task, batch_rows
 from stretto.evaluation.playing.episodes import Played, failure_of, play_to_end
+from stretto.evaluation.playing.loading import Loading
 from stretto.evaluation.playing.messages import FirstSteps, Look, LookAtPicture, PlayTask, Ready
 from stretto.evaluation.playing.rendering import why_unseen
 from stretto.evaluation.records import episode_file_name
@@ -44,11 +43,6 @@ _COMPARED_STEPS = 8
 
 _LOOK_STEPS = 3
 """How many steps of a throwaway episode are watched for draws from global generators."""
-
-LOADING_SECONDS = 300.0
-"""How long it may take to make a world, to load a policy, or to make the agents' policies of an episode."""
-
-_BEAT_SECONDS = 0.2
 
 MARGIN_SECONDS = 1.0
 """By how much a worker may be silent longer than a policy in a process below it: who hangs is told by who is nearest."""
@@ -82,6 +76,9 @@ class EpisodeService:
         self._cores = 1
         self._native = NativeThreads(plan.native_threads)
         self._runners: dict[tuple[int, int, int, str | None, bool], Runner] = {}
+        # Nobody watches the caller's own thread.
+        self._loading: Callable[[], AbstractContextManager[None]]
+        self._loading = Loading(port.beat) if port.pickles else nullcontext
         self._guarded: set[tuple[int, int]] = set()  # missions and entries in which something draws late
         self._ways: dict[tuple[int, int, int], FasterWay] = {}
 
@@ -133,27 +130,6 @@ class EpisodeService:
             return place if slot is None else replace(place, episode=episodes[slot])
 
         self._port.place = here
-
-    @contextmanager
-    def _loading(self) -> Iterator[None]:
-        """Show signs of life while something is loaded, but not for ever: that may take longer than any step."""
-        if not self._port.pickles:  # nobody watches
-            yield
-            return
-        done = threading.Event()
-        until = time.monotonic() + LOADING_SECONDS
-
-        def beat() -> None:
-            while not done.wait(_BEAT_SECONDS) and time.monotonic() < until:
-                self._port.beat()
-
-        thread = threading.Thread(target=beat, name="stretto-loading", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
 
     # ---- looking ----
 

@@ -12,8 +12,9 @@ from typing import Self
 
 from stretto.errors import Place, UsageError, WorkerDied, WorldHung
 from stretto.evaluation.plan import Facts, Plan, PlaySettings, Task
-from stretto.evaluation.playing.episode_worker import LOADING_SECONDS, MARGIN_SECONDS, EpisodeWorkerFactory
+from stretto.evaluation.playing.episode_worker import MARGIN_SECONDS, EpisodeWorkerFactory
 from stretto.evaluation.playing.episodes import Played, failure_of, how_lost
+from stretto.evaluation.playing.loading import LOADING_SECONDS
 from stretto.evaluation.playing.messages import FirstSteps, Look, LookAtPicture, PlayTask, Ready
 from stretto.evaluation.playing.reproduce import reproduce
 from stretto.evaluation.playing.task_queue import TaskQueue

@@ -52,14 +52,18 @@ class TaskQueue:
         starting: dict[int, Request] = {}
         given: dict[int, tuple[Request, T]] = {}
         self._given = given
+
+        def give(seat: Seat) -> None:
+            if waiting and seat.index not in self._new:
+                thing = pop(waiting)
+                given[seat.index] = self._ask(seat, *message(thing)), thing
+
         while waiting or given:
             seats = self._supervisor.seats[:workers]
             idle = [seat for seat in seats if seat.index not in given and seat.index not in starting]
             # Who is ready goes first: who starts may have to wait for a place for as long as the others work.
-            for seat in [seat for seat in idle if seat.index not in self._new]:
-                if waiting:
-                    thing = pop(waiting)
-                    given[seat.index] = self._ask(seat, *message(thing)), thing
+            for seat in idle:
+                give(seat)
             new = [seat for seat in idle if seat.index in self._new]
             for seat in new[: max(0, len(waiting) - len(starting))]:
                 starting[seat.index] = self._ask(seat, self._first, "getting ready", self._first_seconds)
@@ -74,7 +78,10 @@ class TaskQueue:
                 if starting.pop(index, None) is request:
                     self._started(request, alone=not given)
                 else:
-                    again = list(take(given.pop(index)[1], request))
+                    done = given.pop(index)[1]
+                    if request.error is None:
+                        give(request.seat)  # it works while its answer is looked at
+                    again = list(take(done, request))
                     waiting.extend(again)
                     if not again:  # else it will be said again
                         deliver_all(request.outputs)
