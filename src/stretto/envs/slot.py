@@ -22,7 +22,7 @@ from stretto.adapters.gymnasium import (
     set_generator,
 )
 from stretto.core import NextEpisode
-from stretto.envs.checks import FIRST_STEPS, check_observation, check_scalars, is_plainly_right
+from stretto.envs.checks import FIRST_STEPS, Look, check_observation, check_scalars
 from stretto.envs.messages import Origin, ResetSlot, SlotPlan
 from stretto.errors import InvalidOutput, Place, ResetNeeded
 from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree, episode_seed
@@ -107,6 +107,7 @@ class Slot:
         self._steps, self._index, self._clock, self._place = steps, index, clock, place
         self.env: gymnasium.Env[Any, Any]
         self.layout: SpaceLayout | None = None
+        self.looks_right: Look
         self.next: NextEpisode | None = None
         self.episode = -1
         self.seed: int | None = None
@@ -166,7 +167,7 @@ class Slot:
         """Put around a step what it needs for now."""
         self._watch(self.guard.on_probation)
         if self.guard.needed:
-            step = self._guarded(step, self.guard)
+            step = self.guard.around(step, self._end_watch)
         if self._unchecked > 0:
             step = self._checked(step)
         return step
@@ -206,23 +207,19 @@ class Slot:
         self._clock.watched += on - self._is_watched
         self._is_watched = on
 
-    def _guarded(self, step: StepFunction, guard: PrivateGenerators) -> StepFunction:
-        def guarded(action: Any) -> Any:
-            result = guard.call(step, action)
-            if guard.left <= 0:
-                self._watch(False)
-                if not guard.needed:
-                    self.install()
-            return result
-
-        return guarded
+    def _end_watch(self) -> None:
+        self._watch(False)
+        if not self.guard.needed:
+            self.install()
 
     def _checked(self, step: StepFunction) -> StepFunction:
+        strict, for_now = self._strict, self._settings.checks == "first"
+
         def checked(action: Any) -> Any:
             result: Any = step(action)
-            if self._strict or self.layout is None or not is_plainly_right(self.layout, result):
+            if strict or not self.looks_right(result):
                 self._check(result)
-            if self._settings.checks == "first":
+            if for_now:
                 self._unchecked = left = self._unchecked - 1
                 if left == 0 and self.guard.needed:
                     self._steps[self._index] = step
