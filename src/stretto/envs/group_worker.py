@@ -209,14 +209,17 @@ class GroupService:
             extras = group.step(indices, self._take_actions(indices), self._rows[buffer])
         return self._with_changed(extras) if self._changed else extras
 
-    def step_all(self, given: tuple[list[Any], int]) -> tuple[Extras | None, bool]:
-        """Step all worlds for a caller in whose thread this runs, with actions that nobody else has.
+    def record(self, on: bool) -> None:
+        """Keep points to restore slots from, or not."""
+        self._group.record(on)
+
+    def step_all(self, given: tuple[Any, int]) -> tuple[Extras | None, bool]:
+        """Step all worlds for a caller in whose thread this runs, with an action for each that nobody else has.
 
         Returns what else there is to tell, and whether an episode may have ended.
         """
-        arrays, buffer = given
+        actions, buffer = given
         group = self._group
-        actions = arrays[0] if self._numbers else as_actions(self._actions, arrays)
         extras = group.step(group.everyone, actions, self._rows[buffer])
         return self._with_changed(extras) if self._changed else extras, group.ended
 
