@@ -55,17 +55,12 @@ def test_a_stream_is_the_same_however_states_are_found(where, monkeypatch):
     assert found == [PrivateGenerators(SeedTree(3), probation=4).run(mixed)] * 2
 
 
-def nothing() -> None:
-    """Take note of nothing."""
-
-
 def draw_late(guard: PrivateGenerators, use: str) -> list[Any]:
     """Call something three times that draws in the second call."""
     found = []
     for number in range(3):
         draws = mixed if number == 1 else tuple
-        around = guard.around(lambda _, draws=draws: draws(), nothing)
-        found.append(around(None) if use == "around" else guard.run(draws))
+        found.append(guard.call(lambda _, draws=draws: draws(), None) if use == "call" else guard.run(draws))
     return found
 
 
@@ -73,7 +68,7 @@ def test_worlds_that_are_watched_together_draw_what_they_would_draw_alone(where)
     alone = [draw_late(PrivateGenerators(SeedTree(seed), probation=16), "run") for seed in range(5)]
     before = read_random()
     together = watching_many(
-        lambda: [draw_late(PrivateGenerators(SeedTree(seed), probation=16), "around") for seed in range(5)]
+        lambda: [draw_late(PrivateGenerators(SeedTree(seed), probation=16), "call") for seed in range(5)]
     )
     assert together == alone
     assert read_random() == before
@@ -86,7 +81,7 @@ def test_one_that_raises_while_many_are_watched_has_drawn_what_it_has_drawn(wher
 
     guards = [PrivateGenerators(SeedTree(1), probation=16) for _ in range(2)]
     with pytest.raises(ValueError, match="on purpose"):
-        watching_many(guards[0].around(fail, nothing), None)
+        watching_many(guards[0].call, fail, None)
     guards[1].run(np.random.rand, 2)
     assert guards[0].run(mixed) == guards[1].run(mixed)
     assert guards[0].drawn >= {"numpy"}
@@ -99,7 +94,7 @@ def test_a_world_that_keeps_the_global_generator_has_it_for_itself(where, many):
 
     def kept_by(seed: int) -> np.random.Generator:
         guard = PrivateGenerators(SeedTree(seed), probation=16)
-        return guard.around(keep, nothing)(None) if many else guard.run(keep)
+        return guard.call(keep, None) if many else guard.run(keep)
 
     first, second = watching_many(lambda: (kept_by(1), kept_by(2)))
     numbers = first.random(5).tolist(), second.random(5).tolist()
@@ -120,14 +115,7 @@ def seed_numpy() -> Any:
 )
 def test_a_world_that_only_seeds_a_generator_while_many_are_watched_draws_from_there(where, seed, draw, name):
     guard = PrivateGenerators(SeedTree(1), probation=16)
-    watching_many(guard.around(lambda _: seed(), nothing), None)
+    watching_many(guard.call, lambda _: seed(), None)
     assert guard.drawn == {name}
     seed()
     assert guard.run(draw) == draw()
-
-
-def test_after_the_last_call_that_is_watched_it_is_told_so(where):
-    guard, told = PrivateGenerators(SeedTree(1), probation=3), []
-    around = guard.around(lambda _: None, lambda: told.append(guard.needed))
-    watching_many(lambda: [around(None) for _ in range(3)])
-    assert told == [False]

@@ -162,7 +162,7 @@ def run_one() -> None:
 
 def watch_two() -> None:
     guards = [PrivateGenerators(TREE, probation=16) for _ in range(2)]
-    watching_many(lambda: [guard.around(lambda _: random.random(), nothing)(None) for guard in guards])
+    watching_many(lambda: [guard.call(lambda _: random.random(), None) for guard in guards])
 
 
 @pytest.mark.parametrize("way", [run_one, watch_two])

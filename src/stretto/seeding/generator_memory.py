@@ -87,21 +87,12 @@ The first draw from a stream that was just seeded makes all words anew. Beside n
 seed has; of `random` they are the second word and the third, since its first is the same for all seeds.
 """
 
-_TELLING_OF_RANDOM, _TELLING_OF_NUMPY = slice(8, 16), slice(-8, None)
-
 
 def shown_memory(twister: Twister) -> Memory:
     """Return the memory of `random` and of a twister, where `can_be_seen()`."""
     assert _of_random is not None
     assert twister.memory is not None
-    telling = _of_random[_TELLING_OF_RANDOM].cast("Q"), twister.memory[_TELLING_OF_NUMPY].cast("Q")
-    return _of_random, twister.memory, *telling
-
-
-def telling_of(by_random: bytes, by_numpy: bytes) -> tuple[int, int]:
-    """Return the bytes of two states that tell whether they were used, as numbers like those in `shown_memory`."""
-    order = sys.byteorder
-    return int.from_bytes(by_random[_TELLING_OF_RANDOM], order), int.from_bytes(by_numpy[_TELLING_OF_NUMPY], order)
+    return _of_random, twister.memory, _of_random[8:16].cast("Q"), twister.memory[-8:].cast("Q")
 
 
 def can_be_seen() -> bool:

@@ -11,7 +11,7 @@ from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 from stretto.errors import LateImport
-from stretto.seeding.generator_memory import can_be_seen, telling_of
+from stretto.seeding.generator_memory import can_be_seen
 from stretto.seeding.global_streams import STREAMS, Stand, Stream, TorchStream
 from stretto.seeding.streams import SeedTree
 
@@ -135,8 +135,7 @@ class PrivateGenerators:
         self.drawn: set[str] = set(drawn)
         self.needed = self.on_probation or bool(self.drawn)  # whether calls have to be guarded from now on
         self._streams: dict[str, Stream] = {}
-        # Of the streams, while nothing was drawn: all of both states, and the parts that tell whether anything is.
-        self._starts: tuple[bytes, bytes, int, int] | None = None
+        self._starts: tuple[bytes, bytes] | None = None  # of the streams, while nothing was drawn
         self._late = False  # whether the last call imported torch and drew from it at once
         self.reseed(tree)
 
@@ -182,26 +181,16 @@ class PrivateGenerators:
             self._refuse_late_import()
         return result
 
-    def around(self, function: Callable[[Any], T], over: Callable[[], object]) -> Callable[[Any], T]:
-        """Return what calls a function as `run` does; a call that is only watched costs less inside of `watching_many`.
-
-        After a call, `over()` is called if none is watched from then on.
-        """
-
-        def call(argument: Any) -> T:
-            turn = _turn
-            stand = turn.stand
-            if stand is None or self.left <= 0 or self.drawn or turn.owner != get_ident():
-                result = self.run(function, argument)
-            else:
-                result = self._watched(stand, function, argument)
-                if self._late:
-                    self._refuse_late_import()
-            if self.left <= 0:
-                over()
-            return result
-
-        return call
+    def call(self, function: Callable[[Any], T], argument: Any) -> T:
+        """Do the same as `run`; a call that is only watched costs less inside of `watching_many`."""
+        turn = _turn
+        stand = turn.stand
+        if stand is None or self.left <= 0 or self.drawn or turn.owner != get_ident():
+            return self.run(function, argument)
+        result = self._watched(stand, function, argument)
+        if self._late:
+            self._refuse_late_import()
+        return result
 
     def _watched(self, stand: Stand, function: Callable[[Any], T], argument: Any) -> T:
         """Call a function that finds the streams at their start in the stand; take those that it has used.
@@ -209,9 +198,11 @@ class PrivateGenerators:
         The first steps of thousands of worlds pass through here. So what was not used is neither read nor put back.
         """
         for_random, for_numpy, of_random, of_numpy = stand.memory
-        random_start, numpy_start, one, other = self._starts or self._find_starts()
-        for_random[:] = random_start
-        for_numpy[:] = numpy_start
+        starts = self._starts
+        if starts is None:
+            starts = self._starts = self._streams["random"].began()[0], self._streams["numpy"].began()
+        for_random[:], for_numpy[:] = starts
+        one, other = of_random[0], of_numpy[0]
         self._late = False
         try:
             return function(argument)
@@ -224,11 +215,6 @@ class PrivateGenerators:
             self.left = left = self.left - 1
             if not left:
                 self._end_probation()
-
-    def _find_starts(self) -> tuple[bytes, bytes, int, int]:
-        by_random, by_numpy = self._streams["random"].began()[0], self._streams["numpy"].began()
-        self._starts = starts = (by_random, by_numpy, *telling_of(by_random, by_numpy))
-        return starts
 
     def _refuse_late_import(self) -> None:
         raise LateImport(
