@@ -134,7 +134,7 @@ class GroupService:
         self._rows: list[Rows] = []
         self._buffers: Buffers | None = None
         self._info_buffer: InfoBuffer | None = None
-        self._shared = True
+        self._shared = self._records = True
         self._loose: list[list[Any]] = [[None] * group.count for _ in self._observations.loose]
         self._changed: list[tuple[int, int, Any]] = []
 
@@ -194,6 +194,7 @@ class GroupService:
             return Restorer(self._group, self._port.beat).restore(message.plans)
         finally:
             self._port.muted = False
+            self._group.record(self._records)
 
     def signal(self, code: int) -> object:
         buffer = code & 1
@@ -211,6 +212,7 @@ class GroupService:
 
     def record(self, on: bool) -> None:
         """Keep points to restore slots from, or not."""
+        self._records = on
         self._group.record(on)
 
     def step_all(self, given: tuple[Any, int]) -> tuple[Extras | None, bool]:
