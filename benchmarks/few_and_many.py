@@ -51,7 +51,8 @@ class PlainLoop:
             env.reset(seed=seed + number)
 
     def step(self, actions: Any) -> None:
-        for env, action in zip(self.envs, actions, strict=True):
+        # Not strict: to ask the array for one action more takes 0.5 µs, and nobody's own loop would do that.
+        for env, action in zip(self.envs, actions, strict=False):
             _, _, terminated, truncated, _ = env.step(action)
             if terminated or truncated:
                 env.reset()

@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
-from stretto import CpuBudget, make_vec
+from stretto import CpuBudget, budget, make_vec
 from stretto.budget import NativeThreads, share_native_threads
 from stretto.errors import FewerWorkers, InvalidLayout, UsageError, WorldHung
 from stretto.evaluation.evaluate import evaluate
@@ -145,6 +145,28 @@ def test_threads_that_step_worlds_cap_the_limits_of_the_whole_process_while_any_
         for _ in range(20):
             assert envs.step([0, 0])[0].tolist() == [[1.0]] * 2
             assert native_threads() == 3
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_openblas_has_as_many_threads_as_it_is_told_whether_or_not_the_number_is_written_where_it_lies(
+    shown, monkeypatch
+):
+    monkeypatch.setattr(
+        budget, "_process", budget._ProcessLimits()
+    )  # nobody has looked for libraries, no threads step worlds
+    if not shown:
+        monkeypatch.setattr(budget, "_where_shown", lambda *_: None)
+    with threadpool_limits(3):
+        one, many = NativeThreads(1), NativeThreads(4)
+        with one.capped():
+            assert native_threads() == 1
+            with many.capped():
+                assert native_threads() == 4
+            assert native_threads() == 1
+        assert native_threads() == 3
+        blas = ThreadpoolController().select(internal_api="openblas", threading_layer="pthreads").lib_controllers
+        pools = [budget._process.known[library.filepath] for library in blas]
+        assert all((pool.shown is not None) is shown for pool in pools)
 
 
 def test_the_limits_of_the_process_go_back_when_the_last_holder_lets_go_in_whatever_order_they_came():

@@ -100,3 +100,22 @@ def test_a_world_that_keeps_the_global_generator_has_it_for_itself(where, many):
     numbers = first.random(5).tolist(), second.random(5).tolist()
     assert numbers[0] != numbers[1]
     assert kept_by(1).random(5).tolist() == numbers[0]
+
+
+def seed_random() -> Any:
+    random.seed(4)
+
+
+def seed_numpy() -> Any:
+    np.random.seed(4)
+
+
+@pytest.mark.parametrize(
+    ("seed", "draw", "name"), [(seed_random, random.random, "random"), (seed_numpy, np.random.rand, "numpy")]
+)
+def test_a_world_that_only_seeds_a_generator_while_many_are_watched_draws_from_there(where, seed, draw, name):
+    guard = PrivateGenerators(SeedTree(1), probation=16)
+    watching_many(guard.call, lambda _: seed(), None)
+    assert guard.drawn == {name}
+    seed()
+    assert guard.run(draw) == draw()

@@ -29,8 +29,8 @@ BlockRows = tuple[Any, Array, Array, Array, BatchInfos | None]
 StepAlone = Callable[[Any], BlockRows]
 """Steps the only block with a batch of actions."""
 
-StepAll = Callable[[tuple[list[Any], int]], tuple[Any, bool]]
-"""Steps all worlds with arrays of actions, into a buffer; returns what else there is to tell, and whether any has ended."""
+StepAll = Callable[[tuple[Any, int]], tuple[Any, bool]]
+"""Steps all worlds with an action for each, into a buffer; returns what else there is to tell, and whether any has ended."""
 
 
 WINDOW = 32

@@ -47,8 +47,6 @@ class WorldCalls:
         """Return what all worlds have observed last, as a batch."""
         state = self._engine.state
         arrays = state.buffers.observations[state.buffer]
-        if self._small:
-            return arrays[0].copy()
         if self._copy:
             arrays = [copier.copy(array) for copier, array in zip(self._copiers, arrays, strict=True)]
         return state.observations.batch(arrays, state.objects)

@@ -24,23 +24,41 @@ Later ones are written as numpy converts them: a `None` in a list becomes NaN. A
 """
 
 
-def is_plainly_right(layout: SpaceLayout, result: Any) -> bool:
-    """Whether what a step gave can be seen at a glance to be as it should; most is.
+Look = Callable[[Any], bool]
+"""Whether what a step gave can be seen at a glance to be as it should; most is."""
+
+
+def plainly_right(layout: SpaceLayout) -> Look:
+    """Return how to look at steps of a world whose observations lie like this.
 
     To look at all that there is takes ten times as long, and the first steps of thousands of worlds are looked at.
     """
     leaf = layout.only
-    if leaf is None or type(result) is not tuple or len(result) != 5:
-        return False
-    observation, reward, terminated, truncated, _ = result
-    if type(observation) is not np.ndarray or observation.shape != leaf.shape or observation.dtype != leaf.dtype:
-        return False
-    if leaf.dtype.kind == "f" and observation.size and math.isnan(observation.item(observation.argmax())):
-        return False  # NaN counts as the largest, if there is any
-    return type(reward) in _REWARDS and type(terminated) in _FLAGS and type(truncated) in _FLAGS
+    if leaf is None:
+        return lambda _: False
+    shape, dtype, ndarray, numpy_bool, isnan = leaf.shape, leaf.dtype, np.ndarray, np.bool_, math.isnan
+    has_nan = dtype.kind == "f" and math.prod(shape) > 0
+
+    def look(result: Any) -> bool:
+        if type(result) is not tuple or len(result) != 5:
+            return False
+        observation, reward, terminated, truncated, _ = result
+        if type(observation) is not ndarray or observation.shape != shape:
+            return False
+        if observation.dtype is not dtype and observation.dtype != dtype:
+            return False
+        if has_nan and isnan(observation.item(observation.argmax())):
+            return False  # NaN counts as the largest, if there is any
+        return (
+            (type(reward) is float or type(reward) in _REWARDS)
+            and (terminated is False or terminated is True or type(terminated) is numpy_bool)
+            and (truncated is False or truncated is True or type(truncated) is numpy_bool)
+        )
+
+    return look
 
 
-_REWARDS, _FLAGS = frozenset((float, int, np.float64, np.float32)), frozenset((bool, np.bool_))
+_REWARDS = frozenset((int, np.float64, np.float32))
 
 
 def check_observation(layout: SpaceLayout, value: Any, place: Place, *, strict: bool = False) -> None:

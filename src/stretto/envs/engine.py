@@ -6,7 +6,6 @@ import os
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import partial
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,8 @@ from stretto.budget import Lease
 from stretto.core import NextEpisode
 from stretto.envs import messages
 from stretto.envs.arguments import needs_single_worlds, slots_of
-from stretto.envs.arrays import STEP_ALL, WINDOW, Buffers, as_actions, shares, step_some
-from stretto.envs.infos import InfoJoin, entries, merge
+from stretto.envs.arrays import STEP_ALL, WINDOW, as_actions, shares, step_some
+from stretto.envs.infos import InfoJoin, merge, merge_rows
 from stretto.envs.messages import Extras
 from stretto.envs.placement import Placement
 from stretto.envs.restoring.recovery import Recovery
@@ -55,6 +54,7 @@ class Engine:
         self._closed: str | None = None
         self._lease, self._globals_watch, self.together = lease, globals_watch, blocks > 0
         self.hands_over = state.step_alone is not None
+        self.steps_each = state.step_all is not None and supervisor.backend.start is None
         self.alone, self._limits = SingleUser(), recovery.limits
         self.placement: Placement | None = None
         self._keeps_steps = supervisor.backend.start is not None  # worlds of the caller itself are never restored
@@ -146,12 +146,8 @@ class Engine:
 
     def step(self, admitted: list[Any]) -> dict[str, Any]:
         """Step every slot with admitted actions; return the infos. The rows are then in `state.buffer`."""
-        step_all = self.state.step_all
-        if step_all is not None and not self.supervisor.seats[0].requests:
-            # Nothing has to be asked of others, or laid where they find it: with one CartPole that takes 3 of 10 µs.
-            buffer = self._next_buffer()
-            told, ended = step_all((admitted, buffer))
-            return self._stepped(admitted, buffer, None if told is None else (told,), ended)
+        if self.state.step_all is not None and not self.supervisor.seats[0].requests:
+            return self.step_each(as_actions(self.state.actions, admitted), admitted)
         buffer = self._prepare(admitted)
         if self._by_signal:
             if self.placement is not None:
@@ -162,6 +158,15 @@ class Engine:
         else:
             answers = self.supervisor.settle(self._ask_to_step(admitted, buffer))
         return self._stepped(admitted, buffer, answers)
+
+    def step_each(self, actions: Any, admitted: list[Any] | None = None) -> dict[str, Any]:
+        """Do what `step` does with an action for each slot, where the caller has all itself; no arrays if it `steps_each`."""
+        if (step_all := self.state.step_all) is None or self.supervisor.seats[0].requests:
+            return self.step([np.array(actions)])
+        # Nothing has to be asked of others, or laid where they find it: with one CartPole that took 3 of 10 µs.
+        buffer = self._next_buffer()
+        told, ended = step_all((actions, buffer))
+        return self._stepped(admitted or [], buffer, None if told is None else (told,), ended)
 
     def begin_step(self, admitted: list[Any]) -> None:
         """Let every slot step, and return at once, unless the caller has to do it; `end_step` waits for them."""
@@ -292,15 +297,12 @@ class Engine:
         slots = [slot for slot, request in self.flying.items() if request.finished][:wanted]
         answers = answers_to([self.flying.pop(slot) for slot in slots])
         self.stuck = None
-        state = self.state
-        began = state.see_begun(slots)
-        if state.has_tasks:
-            self._tell_next(state.coming_by_task(began))
-        row_of = {slot: row for row, slot in enumerate(slots)}
+        began = self.state.see_begun(slots)
+        if self.state.has_tasks:
+            self._tell_next(self.state.coming_by_task(began))
         # Those that were asked together have one answer.
         told = {id(extras): extras.infos for extras in answers if extras is not None}
-        by_row = [(row_of[slot], info) for infos in told.values() for slot, info in entries(infos) if slot in row_of]
-        return slots, merge([sorted(by_row, key=itemgetter(0))], len(slots))
+        return slots, merge_rows(told.values(), slots)
 
     # ---- the rest ----
 
@@ -375,9 +377,7 @@ class Engine:
         try:
             error = self.supervisor.close(self._limits.reset)
         finally:
-            # Whoever holds a closed vector environment should not hold its memory.
-            self.state.buffers = Buffers([], [], [], [], [])
-            self.state.step_alone = self.state.step_all = None
+            self.state.let_go()
             self._lease.release()
         if error is not None:
             raise error

@@ -134,7 +134,7 @@ class GroupService:
         self._rows: list[Rows] = []
         self._buffers: Buffers | None = None
         self._info_buffer: InfoBuffer | None = None
-        self._shared = True
+        self._shared = self._records = True
         self._loose: list[list[Any]] = [[None] * group.count for _ in self._observations.loose]
         self._changed: list[tuple[int, int, Any]] = []
 
@@ -194,6 +194,7 @@ class GroupService:
             return Restorer(self._group, self._port.beat).restore(message.plans)
         finally:
             self._port.muted = False
+            self._group.record(self._records)
 
     def signal(self, code: int) -> object:
         buffer = code & 1
@@ -209,14 +210,18 @@ class GroupService:
             extras = group.step(indices, self._take_actions(indices), self._rows[buffer])
         return self._with_changed(extras) if self._changed else extras
 
-    def step_all(self, given: tuple[list[Any], int]) -> tuple[Extras | None, bool]:
-        """Step all worlds for a caller in whose thread this runs, with actions that nobody else has.
+    def record(self, on: bool) -> None:
+        """Keep points to restore slots from, or not."""
+        self._records = on
+        self._group.record(on)
+
+    def step_all(self, given: tuple[Any, int]) -> tuple[Extras | None, bool]:
+        """Step all worlds for a caller in whose thread this runs, with an action for each that nobody else has.
 
         Returns what else there is to tell, and whether an episode may have ended.
         """
-        arrays, buffer = given
+        actions, buffer = given
         group = self._group
-        actions = arrays[0] if self._numbers else as_actions(self._actions, arrays)
         extras = group.step(group.everyone, actions, self._rows[buffer])
         return self._with_changed(extras) if self._changed else extras, group.ended
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -266,6 +267,13 @@ def merge(pieces: Sequence[Infos], count: int) -> dict[str, Any]:
         for slot, info in entries(piece):
             add_info(infos, info, slot, count)
     return infos
+
+
+def merge_rows(pieces: Iterable[Infos], slots: Sequence[int]) -> dict[str, Any]:
+    """Batch the infos of `slots`, a row for each, whatever others the pieces have."""
+    row_of = {slot: row for row, slot in enumerate(slots)}
+    by_row = [(row_of[slot], info) for infos in pieces for slot, info in entries(infos) if slot in row_of]
+    return merge([sorted(by_row, key=itemgetter(0))], len(slots))
 
 
 def by_slot(pieces: Sequence[Infos], _: int) -> dict[Any, Any]:

@@ -360,6 +360,8 @@ def _state(
     handed_over = state.buffers if alone and not observations.loose and not actions.loose else None
     step_alone, *_ = recovery.attach(supervisor, Attach(shared, handed_over), state)
     first = supervisor.seats[0].worker
+    if supervisor.backend.start is None:  # worlds of the caller itself are never restored
+        cast(GroupService, cast(InlineWorker, first).service).record(False)
     if step_alone is not None:
         state.step_alone = partial(cast(InlineWorker, first).do, step_alone)
     elif len(supervisor.seats) == 1 and isinstance(first, InlineWorker) and shared is not None and not actions.loose:

@@ -14,11 +14,11 @@ from stretto.adapters.blocks import native
 from stretto.adapters.gymnasium import StepFunction
 from stretto.core import NextEpisode
 from stretto.envs.arrays import Rows
-from stretto.envs.checks import check_observation, check_scalars
+from stretto.envs.checks import check_observation, check_scalars, plainly_right
 from stretto.envs.infos import SlotInfo, pack
 from stretto.envs.messages import Built, Extras, Origin, ResetSlot, SlotPlan
 from stretto.envs.slot import NEVER, Clock, GroupSettings, Maker, Slot, Started
-from stretto.errors import InvalidOutput, Place
+from stretto.errors import Place
 from stretto.identity.watched_globals import classes_of
 from stretto.seeding import watching_many
 from stretto.spaces import SpaceLayout, has_shape, same_space
@@ -76,10 +76,12 @@ class EnvGroup:
             self._length = shape[0] if len(shape) == 1 else None
         if hasattr(head, "kinds"):
             self.refuse = None  # its arrays are ours, and always of the right shapes
+        looks_right = plainly_right(self.layout)
         for slot in self.slots:
             observed, acted = slot.env.observation_space, slot.env.action_space
             alike = same_space(observed, head.observation_space)
             slot.layout = self.layout if alike else SpaceLayout(observed)
+            slot.looks_right = looks_right if alike else plainly_right(slot.layout)
             if not alike or not same_space(acted, head.action_space):
                 self._others[slot.number] = observed, acted
 
@@ -134,7 +136,8 @@ class EnvGroup:
         return self._extras()
 
     def step(self, indices: Sequence[int], actions: Iterable[Any], rows: Rows) -> Extras | None:
-        self._begin()
+        if self._entries or self._origins:
+            self._begin()
         everyone = indices is self.everyone
         clock = self.clock
         if everyone:
@@ -153,18 +156,10 @@ class EnvGroup:
                     if slot.ends <= clock.now:
                         slot.cut()
                 rows.terminated[i] = rows.truncated[i] = False
-        todo = indices, actions, rows
-        rewards = watching_many(self._run, *todo) if clock.watched else self._run(*todo)
-        try:
-            # numpy would take None for NaN and "1.5" for 1.5; this costs no more and takes numbers alone.
-            numbers = array("d", rewards)
-            if everyone:
-                rows.rewards[:] = numbers
-            else:
-                for i, reward in zip(indices, numbers, strict=True):
-                    rows.rewards[i] = reward
-        except (TypeError, ValueError):
-            self._blame_reward(indices, rewards)
+        if clock.watched:
+            watching_many(self._run, indices, actions, rows)
+        else:
+            self._run(indices, actions, rows)
         return self._extras(self._span if everyone else None) if self._entries or self._origins else None
 
     def begin_alone(self, how: ResetSlot) -> Any:
@@ -195,31 +190,32 @@ class EnvGroup:
                 slot.cut()
         clock.alarm = min((slot.ends for slot in self.slots if slot.ends > clock.now), default=NEVER)
 
-    def _run(self, indices: Sequence[int], actions: Iterable[Any], rows: Rows) -> list[Any]:
+    def _run(self, indices: Sequence[int], actions: Iterable[Any], rows: Rows) -> None:
         """The hot loop: everything known beforehand is settled before it, everything rare is behind a branch.
 
         Over the bare calls of `step` and the copy of the observation it costs 0.3 µs a world. Flags are cleared in
         bulk and written only when true; a world that waits for its reset has another function in `steps`. Of a row of
         numbers an array of its type and length is written as bytes, in two thirds of the time that numpy takes. All
-        else numpy converts; shapes are looked at first, because it repeats a value until it fills its row.
+        else numpy converts; shapes are looked at first, because it repeats a value until it fills its row. Rewards are no
+        numpy array's business: it would take None for NaN and "1.5" for 1.5.
         """
         self._doing, self.ended = "stepping", False
         position, target, length, shape = self.position, rows.target, self._length, self._shape
         exact = None if self._converts else rows.exact
         steps = self.steps if indices is self.everyone else [self.steps[i] for i in indices]
-        rewards: list[Any] = []
-        add = rewards.append
-        for i, step, action in zip(indices, steps, actions, strict=True):
+        rewards = rows.rewards
+        # Not strict: there are as many actions as indices, and to ask an array for one more takes 0.5 µs.
+        for i, step, action in zip(indices, steps, actions, strict=False):
             position[0] = i + 1
             observation, reward, terminated, truncated, info = step(action)
-            add(reward)
             try:
+                rewards[i] = reward
                 if terminated or truncated:
                     self.ended = True
                     rows.terminated[i] = bool(terminated)
                     rows.truncated[i] = bool(truncated)
                     observation, info = self._finished(i, observation, info)
-            except ValueError:  # an array is neither true nor false
+            except (TypeError, ValueError):  # no number, or an array, which is neither true nor false
                 check_scalars(reward, terminated, truncated, self.place())
                 raise
             if exact is not None:
@@ -241,7 +237,6 @@ class EnvGroup:
                 target[i] = observation
             if info:
                 self._entries.append((self.first + i, info))
-        return rewards
 
     def _write(self, rows: Rows, i: int, observation: Any) -> None:
         """Write a row as numpy converts it, if it has the right shape."""
@@ -288,12 +283,6 @@ class EnvGroup:
     def _refuse(self, observation: Any) -> None:
         """Raise because the world that the group is at observed nothing, or something of another shape."""
         check_observation(self.layout, observation, self.place())
-
-    def _blame_reward(self, indices: Sequence[int], rewards: list[Any]) -> None:
-        for i, reward in zip(indices, rewards, strict=True):
-            self._move_on(i, "stepping")
-            check_scalars(reward, False, False, self.place())
-        raise InvalidOutput(f"rewards must be numbers, got {rewards}", self.place())
 
     def _begin(self) -> None:
         self._entries = [] if self._entries else self._entries

@@ -6,6 +6,7 @@ import time
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium
@@ -22,7 +23,7 @@ from stretto.adapters.gymnasium import (
     set_generator,
 )
 from stretto.core import NextEpisode
-from stretto.envs.checks import FIRST_STEPS, check_observation, check_scalars, is_plainly_right
+from stretto.envs.checks import FIRST_STEPS, Look, check_observation, check_scalars
 from stretto.envs.messages import Origin, ResetSlot, SlotPlan
 from stretto.errors import InvalidOutput, Place, ResetNeeded
 from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree, episode_seed
@@ -105,8 +106,15 @@ class Slot:
     ) -> None:
         self.number, self._maker, self._settings = number, maker, settings
         self._steps, self._index, self._clock, self._place = steps, index, clock, place
+        # What each of the first steps looks at stands together, and so it does in memory.
+        self.guard: PrivateGenerators
+        self._inner: StepFunction
+        self._is_watched = False
+        self._unchecked = 0 if settings.checks == "off" else FIRST_STEPS
+        self._strict, self._for_now = settings.checks == "always", settings.checks == "first"
         self.env: gymnasium.Env[Any, Any]
         self.layout: SpaceLayout | None = None
+        self.looks_right: Look
         self.next: NextEpisode | None = None
         self.episode = -1
         self.seed: int | None = None
@@ -118,10 +126,6 @@ class Slot:
         self.origins: list[Origin] = []
         self._next_seed: int | None = None
         self._ever_reset = False
-        self.guard: PrivateGenerators
-        self._is_watched = False
-        self._strict = settings.checks == "always"
-        self._unchecked = 0 if settings.checks == "off" else FIRST_STEPS
         self._direct: Direct
         self._ready: StepFunction | None = None  # the world's own step, once nothing is left to find out about it
         self._waits = False  # for a reset: its next step is none of the world's
@@ -164,12 +168,12 @@ class Slot:
 
     def _around(self, step: StepFunction) -> StepFunction:
         """Put around a step what it needs for now."""
-        self._watch(self.guard.on_probation)
-        if self.guard.needed:
-            step = self._guarded(step, self.guard)
-        if self._unchecked > 0:
-            step = self._checked(step)
-        return step
+        guard = self.guard
+        self._watch(guard.on_probation)
+        if guard.on_probation or self._unchecked > 0:
+            self._inner = step
+            return self._looked_at
+        return partial(guard.run, step) if guard.needed else step
 
     def changed(self) -> None:
         """Take note that somebody may have changed the world, or what is wrapped around it."""
@@ -206,31 +210,24 @@ class Slot:
         self._clock.watched += on - self._is_watched
         self._is_watched = on
 
-    def _guarded(self, step: StepFunction, guard: PrivateGenerators) -> StepFunction:
-        def guarded(action: Any) -> Any:
-            result = guard.call(step, action)
-            if guard.left <= 0:
-                self._watch(False)
-                if not guard.needed:
-                    self.install()
-            return result
+    def _looked_at(self, action: Any) -> Any:
+        """Step the world, and look at what it draws and gives, for as long as each is to be looked at.
 
-        return guarded
-
-    def _checked(self, step: StepFunction) -> StepFunction:
-        def checked(action: Any) -> Any:
-            result: Any = step(action)
-            if self._strict or self.layout is None or not is_plainly_right(self.layout, result):
+        This is no function around a function: the first steps of thousands of worlds pass through here, and every object on
+        their way is fetched from memory, which takes longer than all that is done with it.
+        """
+        guard = self.guard
+        result: Any = guard.call(self._inner, action) if guard.needed else self._inner(action)
+        if self._unchecked > 0:
+            if self._strict or not self.looks_right(result):
                 self._check(result)
-            if self._settings.checks == "first":
+            if self._for_now:
                 self._unchecked = left = self._unchecked - 1
-                if left == 0 and self.guard.needed:
-                    self._steps[self._index] = step
-                elif left == 0 or (left == _LOOK_AGAIN and not self._direct.settled):
+                if left == _LOOK_AGAIN and not self._direct.settled:
                     self.install()
-            return result
-
-        return checked
+        if guard.left <= 0 and (self._is_watched or self._unchecked == 0):
+            self.install()
+        return result
 
     def _check(self, result: Any) -> None:
         """Raise unless what a step gave is as it should be."""

@@ -52,6 +52,7 @@ class SlotState:
         self._mode, self._episode_seeds = mode, episode_seeds
         self.being_reset: frozenset[int] = frozenset()
         self._tasks: TaskSource | None = None
+        self.has_tasks = False  # whether there is a source of tasks
         self.begun: set[int] = set()  # slots that began an episode in a step that nobody has received yet
         # What each slot was told to play next, by the episode in which it was told.
         self._announced: list[dict[int, NextEpisode]] = [{} for _ in range(count)]
@@ -61,6 +62,11 @@ class SlotState:
         self.step_all: StepAll | None = None  # where it has all of them, one by one
 
     # ---- arrays ----
+
+    def let_go(self) -> None:
+        """Let go of the arrays: whoever holds a closed vector environment should not hold its memory."""
+        self.buffers = Buffers([], [], [], [], [])
+        self.step_alone = self.step_all = None
 
     def buffer_of(self, slot: int) -> int:
         """The buffer that holds the slot's last row."""
@@ -186,13 +192,9 @@ class SlotState:
     def set_tasks(self, tasks: Tasks | None) -> None:
         """Use another source from now on; episodes that have begun keep their task."""
         self._tasks = None if tasks is None else task_source(tasks)
+        self.has_tasks = tasks is not None
         for slot, given in enumerate(self._given):
             self._given[slot] = {e: task for e, task in given.items() if e <= self.counters.episodes[slot]}
-
-    @property
-    def has_tasks(self) -> bool:
-        """Whether there is a source of tasks."""
-        return self._tasks is not None
 
     def task(self, slot: int, episode: int) -> Any:
         """Return the task of an episode; asked again, the same."""

@@ -59,6 +59,7 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         self.single_action_space = built.action_space
         self.observation_space = built.observation_batch or batch_space(built.observation_space, self.num_envs)
         self.action_space = batch_space(built.action_space, self.num_envs)
+        self._steps_each = engine.steps_each and bool(self._gate.choices)
 
     # ---- Gymnasium's API ----
 
@@ -87,16 +88,19 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         """Step every environment and return the batch of what they gave."""
         tracing = trace.active
         began = 0 if tracing is None else time.monotonic_ns()
-        engine, alone = self._engine, self._engine.alone
+        engine = self._engine
+        alone = engine.alone
         if not alone.acquire(False):
             alone.refuse()
         try:
             engine.check_steppable()
-            admitted = self._gate.admit(actions, engine.everyone)
-            if engine.hands_over:
+            if self._steps_each:
+                result = self._result(engine.step_each(self._gate.admit_each(actions, engine.everyone)))
+            elif engine.hands_over:
+                admitted = self._gate.admit(actions, engine.everyone)
                 result = tuple.__new__(StepResult, engine.step_here(admitted))
             else:
-                result = self._result(engine.step(admitted))
+                result = self._result(engine.step(self._gate.admit(actions, engine.everyone)))
         finally:
             alone.release()
         if tracing is not None:
@@ -108,10 +112,11 @@ class VectorEnv(WorldCalls, gymnasium.vector.VectorEnv[Any, Any, Any]):
         state = self._engine.state
         buffer, b = state.buffer, state.buffers
         rewards, terminated, truncated = b.rewards[buffer], b.terminated[buffer], b.truncated[buffer]
+        # Nothing is called here that need not be: this stands in every step. `tuple.__new__` is what StepResult(...) does.
+        observations = b.observations[buffer][0].copy() if self._small else self._observations()
         if self._copy:
             rewards, terminated, truncated = rewards.copy(), terminated.copy(), truncated.copy()
-        # What StepResult(...) does, without the function around it: this stands in every step.
-        return tuple.__new__(StepResult, (self._observations(), rewards, terminated, truncated, infos))
+        return tuple.__new__(StepResult, (observations, rewards, terminated, truncated, infos))
 
     def step_async(self, actions: Any) -> None:
         """Let every environment step, and return at once; `step_wait` gives the result, which is that of `step`.

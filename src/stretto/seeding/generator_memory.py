@@ -60,15 +60,31 @@ def seeded_words(seed: int) -> bytes:
     return _asked(_seeder) if _of_seeder is None else bytes(_of_seeder)
 
 
-def has_normal_of_random() -> bool:
-    """Whether `random` keeps a normal number."""
-    return _the_random.gauss_next is not None
+def use_of_others(generator: Any) -> Callable[[], bool]:
+    """Return what tells whether numpy has another bit generator, or somebody else has this one, or a normal number is kept.
+
+    For where `can_be_seen()`; draws are seen in `shown_memory`.
+    """
+    assert _normal is not None
+    has_normal, random = _normal[0], _the_random
+
+    def was_used() -> bool:
+        return (
+            bit_generator() is not generator
+            or sys.getrefcount(generator) > references
+            or has_normal[0] != 0
+            or random.gauss_next is not None
+        )
+
+    references = sys.getrefcount(generator)  # while nobody else has it
+    return was_used
 
 
 Memory = tuple[memoryview, memoryview, memoryview, memoryview]
-"""The states of `random` and of a twister, and of both the index with the word beside it.
+"""The states of `random` and of a twister, and of both the 8 bytes that tell all that 2,500 would.
 
-Every draw moves an index, or it makes new words. So these 8 bytes tell all that 2,500 would.
+The first draw from a stream that was just seeded makes all words anew. Beside numpy's index there is a word that no other
+seed has; of `random` they are the second word and the third, since its first is the same for all seeds.
 """
 
 
@@ -76,7 +92,7 @@ def shown_memory(twister: Twister) -> Memory:
     """Return the memory of `random` and of a twister, where `can_be_seen()`."""
     assert _of_random is not None
     assert twister.memory is not None
-    return _of_random, twister.memory, _of_random[:8].cast("Q"), twister.memory[-8:].cast("Q")
+    return _of_random, twister.memory, _of_random[8:16].cast("Q"), twister.memory[-8:].cast("Q")
 
 
 def can_be_seen() -> bool:
@@ -168,9 +184,13 @@ def _find_normal() -> tuple[memoryview[int], memoryview[float]] | None:
 _normal = _find_normal()
 
 
+bit_generator: Callable[[], Any] = _numpy_random.get_bit_generator
+"""Returns the bit generator of `numpy.random`."""
+
+
 def read_numpy() -> tuple[Any, Normal]:
     """Return the bit generator of `numpy.random`, and the normal number that it keeps."""
-    generator = _numpy_random.get_bit_generator()
+    generator = bit_generator()
     if _normal is not None:
         return generator, _normal[1][0] if _normal[0][0] else None
     state = _numpy_random.get_state(legacy=False)

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
@@ -61,7 +62,7 @@ def _next_turn() -> _Turn:
         # A look now and then: it may have been taken from one that never gives it back.
         if turn.lock.acquire(timeout=_LOOK_SECONDS):
             if turn is _turn:
-                turn.owner = threading.get_ident()
+                turn.owner = get_ident()
                 return turn
             turn.lock.release()
         elif not _is_used() and (taken := _taken_over(turn)) is not None:
@@ -70,7 +71,7 @@ def _next_turn() -> _Turn:
 
 def _is_used() -> bool:
     """Whether another thread is in a guarded call, and does not wait for its turn there."""
-    me = threading.get_ident()
+    me = get_ident()
     for thread, frame in sys._current_frames().items():  # noqa: SLF001  documented, and there is no other way
         inside: FrameType | None = None if thread == me or waits_for_turn(frame) else frame
         while inside is not None and inside.f_code not in _users():
@@ -99,7 +100,7 @@ def _taken_over(turn: _Turn) -> _Turn | None:
         time.sleep(_LOOK_SECONDS / 100)
     while turn.restores:
         turn.restores.pop()()
-    mine.owner = threading.get_ident()
+    mine.owner = get_ident()
     return mine
 
 
@@ -184,12 +185,9 @@ class PrivateGenerators:
         """Do the same as `run`; a call that is only watched costs less inside of `watching_many`."""
         turn = _turn
         stand = turn.stand
-        if stand is None or self.left <= 0 or self.drawn or turn.owner != threading.get_ident():
+        if stand is None or self.left <= 0 or self.drawn or turn.owner != get_ident():
             return self.run(function, argument)
-        try:
-            result = self._watched(stand, function, argument)
-        finally:
-            _count_late(self._late)
+        result = self._watched(stand, function, argument)
         if self._late:
             self._refuse_late_import()
         return result
@@ -199,22 +197,23 @@ class PrivateGenerators:
 
         The first steps of thousands of worlds pass through here. So what was not used is neither read nor put back.
         """
-        for_random, for_numpy, random_index, numpy_index = stand.memory
+        for_random, for_numpy, of_random, of_numpy = stand.memory
         starts = self._starts
         if starts is None:
             starts = self._starts = self._streams["random"].began()[0], self._streams["numpy"].began()
         for_random[:], for_numpy[:] = starts
-        one, other = random_index[0], numpy_index[0]
+        one, other = of_random[0], of_numpy[0]
         self._late = False
         try:
             return function(argument)
         finally:
-            if random_index[0] != one or numpy_index[0] != other or stand.was_used():
+            if of_random[0] != one or of_numpy[0] != other or stand.was_used():
                 stand.take(self._streams, self.drawn)
             if "torch" in sys.modules:
                 self._look_for_torch()
-            self.left -= 1
-            if not self.left:
+                _count_late(self._late)
+            self.left = left = self.left - 1
+            if not left:
                 self._end_probation()
 
     def _refuse_late_import(self) -> None:
@@ -241,7 +240,7 @@ class PrivateGenerators:
         if TorchStream.is_imported():
             return self._run(function, *args, **kwargs)
         before, turn = self.state(), _turn
-        if turn.stand is None or not self.on_probation or self.drawn or turn.owner != threading.get_ident():
+        if turn.stand is None or not self.on_probation or self.drawn or turn.owner != get_ident():
             result = self._run(function, *args, **kwargs)
         else:
             result = self._watched(turn.stand, lambda _: function(*args, **kwargs), None)

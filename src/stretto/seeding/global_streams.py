@@ -12,13 +12,13 @@ import numpy as np
 from stretto.seeding.generator_memory import (
     STATE_BYTES,
     Twister,
-    has_normal_of_random,
     numpy_words,
     read_numpy,
     read_random,
     seeded_words,
     shown_memory,
     state_told,
+    use_of_others,
     write_numpy,
     write_random,
 )
@@ -183,19 +183,7 @@ class Stand:
         self._twister = twister
         write_numpy((twister.generator, None))
         self.memory = shown_memory(twister)
-        generator, _ = read_numpy()
-        self._references = sys.getrefcount(generator)  # while nobody else has it
-
-    def was_used(self) -> bool:
-        """Whether a generator is there or kept that was not before, or a normal number; draws are seen in `memory`."""
-        generator, normal = read_numpy()
-        references = sys.getrefcount(generator)
-        return (
-            generator is not self._twister.generator
-            or references > self._references
-            or normal is not None
-            or has_normal_of_random()
-        )
+        self.was_used = use_of_others(twister.generator)  # draws are seen in `memory`
 
     def take(self, streams: dict[str, Stream], drawn: set[str]) -> None:
         """Give streams their new positions; add to `drawn` those that were used."""
@@ -204,10 +192,8 @@ class Stand:
             streams["random"].position = found
             drawn.add("random")
             write_random(by_random)  # without a normal number
-        generator, normal = read_numpy()
-        used = generator is not self._twister.generator or normal is not None or self._twister.read() != by_numpy
-        if used or sys.getrefcount(generator) > self._references:
-            streams["numpy"].position = generator, normal
+        if self.was_used() or self._twister.read() != by_numpy:
+            streams["numpy"].position = read_numpy()
             drawn.add("numpy")
             self._look_at(Twister())
 

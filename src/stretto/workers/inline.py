@@ -12,6 +12,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 from stretto import trace
@@ -62,7 +63,7 @@ class InlineWorker(Worker):
         began = 0 if tracing is None else time.monotonic_ns()
         self.made = self._answered = number = self.made + 1
         raised = self._native.cap()
-        self.working = threading.get_ident()
+        self.working = get_ident()
         try:
             return function(argument)
         except BaseException as error:  # noqa: BLE001  whatever it is, its place is told
@@ -79,7 +80,7 @@ class InlineWorker(Worker):
     def work(self) -> None:
         host, words = self._host, self.words
         raised = self._native.cap()
-        self.working = threading.get_ident()
+        self.working = get_ident()
         try:
             while self._answered < self.made:
                 self._answered += 1
