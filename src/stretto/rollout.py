@@ -67,7 +67,9 @@ def play(stage: Stage[P, T], next_plan: Callable[[int], P | None], ready: Slots 
         away += len(begun) + len(ready)
         steps, ready, freed = stage.advance(begun, ready)
         away -= len(ready) + len(freed)
-        if begun or freed:
+        if len(begun) == len(free):
+            free = sorted(freed) if len(freed) > 1 else freed
+        elif begun or freed:
             free = sorted([*(slot for slot in free if slot not in begun), *freed])
         yield steps
 

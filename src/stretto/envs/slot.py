@@ -121,7 +121,7 @@ class Slot:
         self.guard: PrivateGenerators
         self._is_watched = False
         self._strict = settings.checks == "always"
-        self._unchecked = 0 if settings.checks == "off" else FIRST_STEPS
+        self.unchecked = 0 if settings.checks == "off" else FIRST_STEPS
         self._direct: Direct
         self._ready: StepFunction | None = None  # the world's own step, once nothing is left to find out about it
         self._waits = False  # for a reset: its next step is none of the world's
@@ -167,7 +167,7 @@ class Slot:
         self._watch(self.guard.on_probation)
         if self.guard.needed:
             step = self._guarded(step, self.guard)
-        if self._unchecked > 0:
+        if self.unchecked > 0:
             step = self._checked(step)
         return step
 
@@ -223,7 +223,7 @@ class Slot:
             if self._strict or self.layout is None or not is_plainly_right(self.layout, result):
                 self._check(result)
             if self._settings.checks == "first":
-                self._unchecked = left = self._unchecked - 1
+                self.unchecked = left = self.unchecked - 1
                 if left == 0 and self.guard.needed:
                     self._steps[self._index] = step
                 elif left == 0 or (left == _LOOK_AGAIN and not self._direct.settled):
@@ -365,9 +365,8 @@ class Slot:
 
     def _reset_world(self, seed: int | None, options: dict[str, Any] | None) -> Started:
         self.resetting = True
-        keywords: dict[str, Any] = {}
-        if seed is not None:
-            keywords["seed"] = seed
+        keywords: dict[str, Any] = {} if seed is None else {"seed": seed}
+        if seed is not None and self.guard.needed:
             self.guard.reseed(SeedTree(seed).child("global"))
         if options is not None:
             keywords["options"] = options
@@ -380,7 +379,7 @@ class Slot:
         self._clock.starts[self._index] = self._clock.now
         self._ever_reset = True
         self.install()
-        if self._unchecked > 0:
+        if self.unchecked > 0:
             if not isinstance(result, tuple) or len(result) != 2:
                 raise InvalidOutput(f"reset must return two values, got {result!r} ({self._place()})", self._place())
             self._check_observation(result[0])

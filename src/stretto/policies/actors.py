@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.core import AgentId, BlockAnswer, BlockPolicy, EpisodeKey, WorldSpec, own_copy
+from stretto.core import AgentId, BlockAnswer, BlockPolicy, EpisodeKey, Observation, WorldSpec, own_copy
 from stretto.errors import UsageError
 from stretto.policies.agent_reset import reset_policy
 from stretto.policies.batches import Batches, probe_rows
@@ -168,6 +168,13 @@ class Actors:
         if loaded.drawn or loaded.plan.draws:
             return "it draws from global generators"
         return why_not_again(loaded.policy.agent_policy(loaded.world.agents[0]))
+
+    def function(self, policy: int) -> Callable[[Observation], Any] | None:
+        """Return the function that a policy is, if there is nothing more to it: nothing to begin, to end or to guard."""
+        loaded = self._loaded[policy]
+        if not isinstance(loaded.policy, FunctionPolicy) or loaded.plan.draws is None or loaded.plan.draws:
+            return None
+        return loaded.policy.agent_policy(loaded.world.agents[0]).step
 
     def prepare(self, questions: Sequence[Question]) -> None:
         """Keep what agents are who are asked ahead, and take back what those chose who are asked again."""
