@@ -35,9 +35,9 @@ def player(make, policy):
     return TrialPlayer(make, plans, dict.fromkeys(world.agents, 0), world)
 
 
-def played(make, policy, count, workers, *, on_rollout=lambda stage, found: None, limit_seconds=30.0):
+def played(make, policy, count, workers, *, on_rollout=lambda stage, found: None, **options):
     one = player(make, policy)
-    stage = one.stage() if workers == 0 else WorkerStage(one, workers, limit_seconds=limit_seconds)
+    stage = one.stage() if workers == 0 else WorkerStage(one, workers, **{"limit_seconds": 30.0, **options})
     found = []
     try:
         for rollout in Queue(count, Trials(0, None, 2)).play(stage):
@@ -107,13 +107,15 @@ def test_a_rollout_is_pickled_whole():
     assert found[0].rewards.flags.writeable
 
 
-def test_a_trial_whose_worker_was_killed_is_begun_again():
+@pytest.mark.parametrize("together", [None, 1])
+def test_a_trial_whose_worker_was_killed_is_begun_again(together):
     def kill(stage, found):
         if len(found) < 3:  # fewer than a trial may lose
             os.kill(stage.pids[0], signal.SIGKILL)
 
     wanted = plain_rollouts(makes(Drift, 6), Chance, 10, episodes=2)
-    assert played(makes(Drift, 6), Chance, 10, 2, on_rollout=kill).digest() == wanted.digest()
+    found = played(makes(Drift, 6), Chance, 10, 2, on_rollout=kill, started_together=together)
+    assert found.digest() == wanted.digest()
 
 
 def rest_of(stage, trials, first, count):
