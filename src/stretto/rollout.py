@@ -68,7 +68,7 @@ def play(stage: Stage[P, T], next_plan: Callable[[int], P | None], ready: Slots 
         steps, ready, freed = stage.advance(begun, ready)
         away -= len(ready) + len(freed)
         if len(begun) == len(free):
-            free = sorted(freed) if len(freed) > 1 else freed
+            free = sorted(freed)
         elif begun or freed:
             free = sorted([*(slot for slot in free if slot not in begun), *freed])
         yield steps

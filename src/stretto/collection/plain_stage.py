@@ -127,7 +127,7 @@ class PlainStage:
         columns, known, group, watched = self._columns, self._known, self._group, self._watched
         actions, rewards, exact = columns.actions, columns.rewards, columns.exact
         clock, plain, references, whole, room = group.clock, np.ndarray, sys.getrefcount, WHOLE, len(exact)
-        ahead = clock.now - row
+        ahead, terminated, truncated = clock.now - row, False, False
         step, most = group.go_on_alone()
         step = traced_call(step, "world step")
         try:

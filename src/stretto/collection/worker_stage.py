@@ -292,8 +292,8 @@ class WorkerStage:
         for one in [one for one in self._away if one.seat.index >= keep]:
             self._put_back(one, 0)
         self._away = [one for one in self._away if one.seat.index < keep]
-        for one in seats[keep:started]:
-            self._supervisor.give_up(one, None, lost=True)
+        for surplus in seats[keep:started]:
+            self._supervisor.give_up(surplus, None, lost=True)
         del seats[keep:]
         tell_fewer(self._supervisor, keep, asked, str(error))
 
