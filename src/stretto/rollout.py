@@ -67,8 +67,8 @@ def play(stage: Stage[P, T], next_plan: Callable[[int], P | None], ready: Slots 
         away += len(begun) + len(ready)
         steps, ready, freed = stage.advance(begun, ready)
         away -= len(ready) + len(freed)
-        if begun or freed:
-            free = sorted([*(slot for slot in free if slot not in begun), *freed])
+        rest = [slot for slot in free if slot not in begun] if len(begun) < len(free) else ()
+        free = sorted([*rest, *freed])
         yield steps
 
 

@@ -58,7 +58,6 @@ class Waits(World):
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_worlds_that_wait_get_more_workers_than_there_are_cores(cores, monkeypatch):
-    monkeypatch.setattr(whole, "TRIAL_SECONDS", 0.05)
     monkeypatch.setattr(whole, "WORTH_STARTING_SECONDS", 0.1)
     found = collect(Waits, lambda _: 0, 60, budget=CpuBudget(cores), check_reuse=False)
     pids = {int(one.observations[0, 0]) for one in found}

@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,12 +18,14 @@ from stretto.collection.making import TrialMaker
 from stretto.collection.rollouts import Rollouts
 from stretto.collection.tasks import rollout_tasks
 from stretto.collection.worker_stage import TrialPlayer, WorkerStage
-from stretto.errors import PolicyFailed, WorkerDied, WorldHung
+from stretto.errors import FewerWorkers, PolicyFailed, ResourceError, WorkerDied, WorldHung
 from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.spec import PolicySpec
 from stretto.rollout import play
+from stretto.workers.base import Start
 from tests.collection.plain import plain_rollouts
 from tests.collection.test_collector import Chance, Decides, Remembers
+from tests.workers.fake import Delay, Script, fake_backend
 from tests.worlds import Crowd, Drift, World, makes
 
 
@@ -32,9 +35,9 @@ def player(make, policy):
     return TrialPlayer(make, plans, dict.fromkeys(world.agents, 0), world)
 
 
-def played(make, policy, count, workers, *, on_rollout=lambda stage, found: None, limit_seconds=30.0):
+def played(make, policy, count, workers, *, on_rollout=lambda stage, found: None, **options):
     one = player(make, policy)
-    stage = one.stage() if workers == 0 else WorkerStage(one, workers, limit_seconds=limit_seconds)
+    stage = one.stage() if workers == 0 else WorkerStage(one, workers, **{"limit_seconds": 30.0, **options})
     found = []
     try:
         for rollout in Queue(count, Trials(0, None, 2)).play(stage):
@@ -104,13 +107,78 @@ def test_a_rollout_is_pickled_whole():
     assert found[0].rewards.flags.writeable
 
 
-def test_a_trial_whose_worker_was_killed_is_begun_again():
+@pytest.mark.parametrize("together", [None, 1])
+def test_a_trial_whose_worker_was_killed_is_begun_again(together):
     def kill(stage, found):
         if len(found) < 3:  # fewer than a trial may lose
             os.kill(stage.pids[0], signal.SIGKILL)
 
     wanted = plain_rollouts(makes(Drift, 6), Chance, 10, episodes=2)
-    assert played(makes(Drift, 6), Chance, 10, 2, on_rollout=kill).digest() == wanted.digest()
+    found = played(makes(Drift, 6), Chance, 10, 2, on_rollout=kill, started_together=together)
+    assert found.digest() == wanted.digest()
+
+
+def rest_of(stage, trials, first, count):
+    return list(Queue(count, trials, first=first).play(stage))
+
+
+def test_workers_are_added_to_those_that_are_there():
+    trials = Trials(0, None, 2)
+    stage = WorkerStage(player(makes(Drift, 5), Chance), 1, limit_seconds=30.0, started_together=2)
+    try:
+        found = rest_of(stage, trials, 0, 10)
+        before = stage.pids
+        stage.grow(3)
+        found += rest_of(stage, trials, 10, 200)
+        assert len(stage.pids) == 3
+        assert stage.pids[:1] == before
+    finally:
+        stage.close()
+    assert Rollouts(found).digest() == plain_rollouts(makes(Drift, 5), Chance, 200, episodes=2).digest()
+
+
+def test_those_who_are_there_play_while_others_start():
+    backend = fake_backend(Script(Delay(kind=Start, seat=1, seconds=100.0)))
+    stage = WorkerStage(player(makes(Drift, 5), Chance), 4, limit_seconds=30.0, backend=backend, started_together=1)
+    try:
+        found = rest_of(stage, Trials(0, None, 2), 0, 60)
+        assert len(stage.pids) == 2  # no more were needed, and one starts at a time
+        assert backend.clock.now() < 100.0
+    finally:
+        stage.close()
+    assert Rollouts(found).digest() == plain_rollouts(makes(Drift, 5), Chance, 60, episodes=2).digest()
+
+
+def test_workers_that_start_one_after_the_other_are_as_many_as_wanted():
+    stage = WorkerStage(
+        player(makes(Drift, 5), Chance), 5, limit_seconds=30.0, backend=fake_backend(), started_together=2
+    )
+    try:
+        assert len(stage.pids) == 2
+        rest_of(stage, Trials(0, None, 2), 0, 100)
+        assert len(stage.pids) == 5
+    finally:
+        stage.close()
+
+
+def test_fewer_workers_play_where_no_more_can_be_started():
+    fake = fake_backend()
+
+    def start(index, *where, **how):
+        if index >= 4:
+            raise ResourceError("no further worker process can be started")
+        return fake.start(index, *where, **how)
+
+    stage = WorkerStage(
+        player(makes(Drift, 5), Chance), 8, limit_seconds=30.0, backend=replace(fake, start=start), started_together=1
+    )
+    try:
+        with pytest.warns(FewerWorkers, match="fake with 3 workers, because 8 cannot be had: no further worker"):
+            found = rest_of(stage, Trials(0, None, 2), 0, 60)
+        assert len(stage.pids) == 3
+    finally:
+        stage.close()
+    assert Rollouts(found).digest() == plain_rollouts(makes(Drift, 5), Chance, 60, episodes=2).digest()
 
 
 class Sleepy(Drift):

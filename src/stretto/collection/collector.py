@@ -110,13 +110,14 @@ class Queue:
                 return place
         return -1
 
-    def play(self, stage: RolloutStage, taking: Callable[[], bool] = lambda: True) -> Iterator[Rollout]:
-        """Play trials on a stage, as long as it is `taking` more; yield rollouts in the order in which they end.
+    def play(self, stage: RolloutStage, taking: Callable[[], bool] | None = None) -> Iterator[Rollout]:
+        """Play trials on a stage, all or as long as it is `taking` more; yield rollouts in the order in which they end.
 
         A slot that is free takes the next index.
         """
         try:
-            for rollouts in play(stage, lambda slot: self.next(slot) if taking() else None):
+            next_trial = self.next if taking is None else lambda slot: self.next(slot) if taking() else None
+            for rollouts in play(stage, next_trial):
                 for rollout in rollouts:
                     self.trials.add(rollout)
                 yield from rollouts

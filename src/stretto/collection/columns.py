@@ -53,6 +53,12 @@ class Columns:
             self._room *= 2
             self._arrays = [np.concatenate([part, np.zeros_like(part)]) for part in self._arrays]
             self._aim()
+        if self.exact and type(observation) is np.ndarray:
+            try:
+                self.exact[row][:] = observation
+                return observation.copy()
+            except (TypeError, ValueError):
+                self.exact = ()
         if self._layout.only is None:
             self._target[row] = observation
             return self._layout.row(self._arrays, self._objects, row)
@@ -60,12 +66,8 @@ class Columns:
         self._target[row] = observation
         return self._arrays[0][row].copy()
 
-    def end(self, row: int, observation: Any, terminated: Any, truncated: Any) -> None:
-        """Write the last observation of an episode; only its last step can have a flag."""
-        try:
-            self.exact[row][:] = observation
-        except (IndexError, TypeError, ValueError):
-            self.put(row, observation)
+    def end(self, row: int, terminated: Any, truncated: Any) -> None:
+        """Let the observation in this row be the last one of an episode; only its last step can have a flag."""
         self.ends.append(row)
         self._flags.append((bool(terminated), bool(truncated)))
         self.rewards.append(0.0)
@@ -73,11 +75,14 @@ class Columns:
     def experience(self, kind: AgentKind) -> Experience:
         """Return the rows as arrays, with an axis of one agent."""
         count = self.ends[-1] + 1
-        acted = np.ones((count, 1), np.bool_)
-        terminated, truncated = np.zeros((2, count, 1), np.bool_)
+        acted, terminated, truncated = np.zeros((3, count, 1), np.bool_)
+        acted.fill(True)
         for end, (by_itself, cut) in zip(self.ends, self._flags, strict=True):
-            acted[end, 0] = False
-            terminated[end - 1, 0], truncated[end - 1, 0] = by_itself, cut
+            acted[end] = False
+            if by_itself:
+                terminated[end - 1] = True
+            if cut:
+                truncated[end - 1] = True
         places: Any = slice(0, count - 1) if len(self.ends) == 1 else np.flatnonzero(acted[:, 0])
 
         def column(values: Any, dtype: Any, shape: tuple[int, ...] = ()) -> Array:
@@ -100,9 +105,9 @@ class Columns:
         )
 
     def _seen(self, count: int) -> Any:
-        arrays = [part[:count, None].copy() for part in self._arrays]
         if self._layout.only is not None:
-            return arrays[0]
+            return self._arrays[0][:count, None].copy()
+        arrays = [part[:count, None].copy() for part in self._arrays]
         return self._layout.assembled(arrays, [_objects(one, np.arange(count), count) for one in self._objects])
 
     def _done(self, column: Callable[..., Array], places: Any, count: int) -> Any:

@@ -15,7 +15,7 @@ from stretto.policies.states import map_state
 from stretto.spaces import Array
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Experience:
     """What agents of one kind saw, did and were given: rows, then slots (in a segment), then agents.
 
@@ -99,10 +99,15 @@ class Rollout:
     def __len__(self) -> int:
         return count_steps(self.ends)
 
-    @cached_property
+    @property
     def _steps(self) -> Any:
         """The rows that are steps."""
-        return slice(0, self.ends[0]) if len(self.ends) == 1 else np.delete(np.arange(self.ends[-1]), self.ends[:-1])
+        return slice(0, self.ends[0]) if len(self.ends) == 1 else self._steps_of_all
+
+    @cached_property
+    def _steps_of_all(self) -> Array:
+        """The rows that are steps, where there are several episodes."""
+        return np.delete(np.arange(self.ends[-1]), self.ends[:-1])
 
     @cached_property
     def agents(self) -> dict[AgentId, Experience]:
@@ -157,10 +162,9 @@ class Rollout:
     @property
     def returns(self) -> dict[AgentId, float]:
         """The sum of each agent's rewards."""
+        steps = self._steps
         return {
-            agent: float(kind.rewards[self._steps, j].sum())
-            for kind in self.kinds
-            for j, agent in enumerate(kind.agents)
+            agent: float(kind.rewards[steps, j].sum()) for kind in self.kinds for j, agent in enumerate(kind.agents)
         }
 
     @property

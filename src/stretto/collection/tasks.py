@@ -155,5 +155,7 @@ class Trial:
     def episode(self, number: int) -> NextEpisode:
         """Return what a slot plays as episode `number` of the trial."""
         seed = self.tree.child("episode", number).seed()
+        if not self.has_task and not self.numbered:
+            return NextEpisode(seed)
         options = {**({"task": self.task} if self.has_task else {}), **({EPISODE: number} if self.numbered else {})}
-        return NextEpisode(seed, options or None)
+        return NextEpisode(seed, options)

@@ -28,6 +28,9 @@ from stretto.workers.supervisor import Supervisor
 TRIAL_SECONDS, WORTH_STARTING_SECONDS = 0.2, 1.0
 """How long rollouts are played in the caller at least, and how long the rest must take for workers to be worth it."""
 
+WAITING_TRIAL_SECONDS = 0.05
+"""How long at least where rollouts mostly wait: they do that in workers as well, whatever else goes on."""
+
 WORTH_ASKING_SECONDS = 0.02
 """How long the rest must take if the workers are there already."""
 
@@ -109,12 +112,17 @@ class WholeWay:
             return True
         if self._workers is not None:
             return pace.seconds_for(left) < WORTH_ASKING_SECONDS
-        return pace.seconds < TRIAL_SECONDS or pace.seconds_for(left) < WORTH_STARTING_SECONDS
+        least = WAITING_TRIAL_SECONDS if pace.workers(self._cores) > self._cores else TRIAL_SECONDS
+        return pace.seconds < least or pace.seconds_for(left) < WORTH_STARTING_SECONDS
 
     def _elsewhere(self, left: int, trials: Trials) -> WorkerStage:
         options, wanted = self._options, min(self._asked or self._pace.workers(self._cores), left)
-        if self._workers is None or self._workers.wanted < wanted:
-            self._close_workers()
+        if self._workers is not None and self._workers.wanted < wanted:
+            if self._cluster is None:
+                self._workers.grow(wanted)
+            else:  # whether others can be used is found out when all are started
+                self._close_workers()
+        if self._workers is None:
             self._lease = self._budget.lease((self._asked or self._cores) * options.native_threads)
             self._workers = WorkerStage(
                 self._player,
@@ -124,6 +132,7 @@ class WholeWay:
                 native_threads=options.native_threads,
                 backend=self._backend,
                 prepare=partial(self._compare_nodes, trials),
+                started_together=self._cores if self._asked is None and self._cluster is None else None,
             )
         return self._workers
 

@@ -22,14 +22,14 @@ from stretto.collection.turn_stage import Turns, stage_of
 from stretto.collection.worlds import BlockWorlds
 from stretto.core import SIMULTANEOUS, AgentId, WorldSpec
 from stretto.envs.make import make_vec
-from stretto.errors import Place
+from stretto.errors import Place, ResourceError
 from stretto.policies.policy_plan import PolicyPlan
 from stretto.policies.runners import InPlace
 from stretto.rollout import Advance, Slots, play
 from stretto.run_trace import TracedService, traced_runner, traced_worlds
 from stretto.workers.backends import PROCESS
 from stretto.workers.base import Backend, Port
-from stretto.workers.fewer import start_or_fewer
+from stretto.workers.fewer import count_to_keep, start_or_fewer, tell_fewer
 from stretto.workers.mail import Sent
 from stretto.workers.output import deliver_all, held_back
 from stretto.workers.requests import Request, Seat, sender
@@ -181,9 +181,11 @@ class WorkerStage:
 
     It has many more slots than workers: whoever is free takes the next trials that wait in them, and while one share is
     played the next lies ready. A trial is begun again, by itself, `max_restarts` times at most.
+
+    So many workers are `started_together`, the others one after the other while these play: only as long as trials wait.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  every choice has a name
         self,
         player: TrialPlayer,
         workers: int,
@@ -193,9 +195,11 @@ class WorkerStage:
         native_threads: int = 1,
         backend: Backend = PROCESS,
         prepare: Callable[[Supervisor], object] = lambda _: None,
+        started_together: int | None = None,
     ) -> None:
-        self._limit, self._max_restarts = limit_seconds, max_restarts
-        self.wanted = workers  # there may be fewer
+        self._player, self._limit, self._max_restarts = player, limit_seconds, max_restarts
+        self._together = workers if started_together is None else started_together
+        first = min(workers, self._together)
 
         def make(count: int) -> Supervisor:
             supervisor = Supervisor(backend, native_threads=native_threads)
@@ -208,14 +212,21 @@ class WorkerStage:
                 supervisor.start(seat)
             prepare(supervisor)
 
-        self._supervisor, _, workers, _ = start_or_fewer(workers, make, start)
-        self.count = workers * SLOTS_A_WORKER
+        self._supervisor, _, there, _ = start_or_fewer(first, make, start)
+        self.grow(workers if there == first else there)
+        self.wanted = workers  # there may be fewer
         self._waiting: deque[tuple[int, Trial]] = deque()
         self._away: list[_Away] = []
         self._lost: Counter[int] = Counter()
         self._alone: set[int] = set()
         self._played, self._seconds = 0, 0.0
         self.steps = 0
+
+    def grow(self, workers: int) -> None:
+        """Let there be so many workers, between two plays; those that are there stay, and play while others start."""
+        while len(self._supervisor.seats) < workers:
+            self._supervisor.add_seat(self._player)
+        self.wanted, self.count = workers, len(self._supervisor.seats) * SLOTS_A_WORKER
 
     def advance(self, begun: Mapping[int, Trial], ready: Slots) -> Advance[list[Rollout]]:
         """Hand out trials, and wait until some that are under way are over."""
@@ -244,17 +255,47 @@ class WorkerStage:
 
     def _hand_out(self) -> None:
         """Give waiting trials to those who have least to do; to whoever has just been started only if all have."""
-        for seat in self._supervisor.seats:
-            if seat.worker is None and seat.error is None:
-                self._supervisor.start(seat)
-        ready = [seat for seat in self._supervisor.seats if seat.ready]
-        seats, most = ready or self._supervisor.seats, 2 if self._trial_seconds < SHARE_SECONDS else 1
         has = Counter(one.seat.index for one in self._away)
+        self._start_workers(has)
+        seats = [seat for seat in self._supervisor.seats if seat.ready]
+        seats = seats or [seat for seat in self._supervisor.seats if seat.worker is not None or seat.error is not None]
+        most = 2 if self._trial_seconds < SHARE_SECONDS else 1
         for number in range(most):
             for seat in seats:
                 if self._waiting and has[seat.index] == number:
                     self._give(seat)
                     has[seat.index] += 1
+
+    def _start_workers(self, has: Mapping[int, int]) -> None:
+        """Start workers where there are none: no more together than shall be, nor than trials wait that nobody can begin."""
+        seats = self._supervisor.seats
+        starting = sum(seat.worker is not None and not seat.ready for seat in seats)
+        idle = sum(seat.ready and not has[seat.index] for seat in seats)
+        for seat in seats:
+            if starting >= min(self._together, len(self._waiting) - idle):
+                return
+            if seat.worker is None and seat.error is None:
+                try:
+                    self._supervisor.start(seat)
+                except ResourceError as error:
+                    self._do_without(seat, error)
+                    return
+                starting += 1
+
+    def _do_without(self, seat: Seat, error: ResourceError) -> None:
+        """Let there be fewer workers, because one more cannot be started; raise if it is no more, but one that was lost."""
+        seats, started = self._supervisor.seats, seat.index
+        was_there = any(one.built or one.worker is not None for one in seats[started:])
+        if was_there or all(one.worker is None for one in seats[:started]):
+            raise error
+        asked, keep = len(seats), count_to_keep(started)
+        for one in [one for one in self._away if one.seat.index >= keep]:
+            self._put_back(one, 0)
+        self._away = [one for one in self._away if one.seat.index < keep]
+        for surplus in seats[keep:started]:
+            self._supervisor.give_up(surplus, None, lost=True)
+        del seats[keep:]
+        tell_fewer(self._supervisor, keep, asked, str(error))
 
     def _starting(self) -> list[Request]:
         """Return the starts of workers that can be given something when they are over."""

@@ -165,8 +165,7 @@ class EnvGroup:
     def begin_alone(self, how: ResetSlot) -> Any:
         """Reset the only world, and return its first observation.
 
-        Whoever plays it then does what `step` does: lets `clock` go on, calls `cut_episodes` at its alarm and then
-        `steps[0]`.
+        Whoever plays it then does what `step` does: see `go_on_alone`.
         """
         self._begin()
         self._move_on(0, "resetting")
@@ -174,11 +173,24 @@ class EnvGroup:
         self._doing = "stepping"
         return observation
 
-    def number(self, reward: Any) -> float:
-        """Return the reward of the only world as a number, or raise."""
+    def go_on_alone(self) -> tuple[StepFunction, int]:
+        """Begin a step of the only world; return what does it, and how many steps it does before this is to be called again.
+
+        Whoever does them lets `clock` go on with all but the first.
+        """
+        clock, slot = self.clock, self.slots[0]
+        clock.now += 1
+        if clock.now >= clock.alarm:
+            self.cut_episodes()
+        settled = slot.unchecked <= 0 and not slot.guard.on_probation
+        return self.steps[0], max(1, clock.alarm - clock.now) if settled else 1
+
+    def number(self, reward: Any, now: int) -> float:
+        """Return the reward of the only world's step `now` as a number, or raise."""
         try:
             return float(array("d", (reward,))[0])
         except (TypeError, ValueError):
+            self.clock.now = now
             check_scalars(reward, False, False, self.place())
             raise
 

@@ -110,7 +110,7 @@ class Slot:
         self.guard: PrivateGenerators
         self._inner: StepFunction
         self._is_watched = False
-        self._unchecked = 0 if settings.checks == "off" else FIRST_STEPS
+        self.unchecked = 0 if settings.checks == "off" else FIRST_STEPS
         self._strict, self._for_now = settings.checks == "always", settings.checks == "first"
         self.env: gymnasium.Env[Any, Any]
         self.layout: SpaceLayout | None = None
@@ -170,7 +170,7 @@ class Slot:
         """Put around a step what it needs for now."""
         guard = self.guard
         self._watch(guard.on_probation)
-        if guard.on_probation or self._unchecked > 0:
+        if guard.on_probation or self.unchecked > 0:
             self._inner = step
             return self._looked_at
         return partial(guard.run, step) if guard.needed else step
@@ -218,14 +218,14 @@ class Slot:
         """
         guard = self.guard
         result: Any = guard.call(self._inner, action) if guard.needed else self._inner(action)
-        if self._unchecked > 0:
+        if self.unchecked > 0:
             if self._strict or not self.looks_right(result):
                 self._check(result)
             if self._for_now:
-                self._unchecked = left = self._unchecked - 1
+                self.unchecked = left = self.unchecked - 1
                 if left == _LOOK_AGAIN and not self._direct.settled:
                     self.install()
-        if guard.left <= 0 and (self._is_watched or self._unchecked == 0):
+        if guard.left <= 0 and (self._is_watched or self.unchecked == 0):
             self.install()
         return result
 
@@ -362,9 +362,8 @@ class Slot:
 
     def _reset_world(self, seed: int | None, options: dict[str, Any] | None) -> Started:
         self.resetting = True
-        keywords: dict[str, Any] = {}
-        if seed is not None:
-            keywords["seed"] = seed
+        keywords: dict[str, Any] = {} if seed is None else {"seed": seed}
+        if seed is not None and self.guard.needed:
             self.guard.reseed(SeedTree(seed).child("global"))
         if options is not None:
             keywords["options"] = options
@@ -377,7 +376,7 @@ class Slot:
         self._clock.starts[self._index] = self._clock.now
         self._ever_reset = True
         self.install()
-        if self._unchecked > 0:
+        if self.unchecked > 0:
             if not isinstance(result, tuple) or len(result) != 2:
                 raise InvalidOutput(f"reset must return two values, got {result!r} ({self._place()})", self._place())
             self._check_observation(result[0])

@@ -170,6 +170,13 @@ class Actors:
             return "it draws from global generators"
         return why_not_again(loaded.policy.agent_policy(loaded.world.agents[0]))
 
+    def function(self, policy: int) -> Callable[[Observation], Any] | None:
+        """Return the function that a policy is, if there is nothing more to it: nothing to begin, to end or to guard."""
+        loaded = self._loaded[policy]
+        if not isinstance(loaded.policy, FunctionPolicy) or loaded.plan.draws is None or loaded.plan.draws:
+            return None
+        return loaded.policy.agent_policy(loaded.world.agents[0]).step
+
     def prepare(self, questions: Sequence[Question]) -> None:
         """Keep what agents are who are asked ahead, and take back what those chose who are asked again."""
         for question in questions:

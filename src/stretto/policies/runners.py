@@ -24,6 +24,7 @@ class InPlace:
         self._questions: Sequence[Question] = ()
         self.drawn, self.batches, self.probe_rows = self._actors.drawn, self._actors.batches, self._actors.probe_rows
         self.begin, self.publish = self._actors.begin, self._actors.publish
+        self.function = self._actors.function
         self.why_not_again, self.take_back = self._actors.why_not_again, self._actors.take_back
 
     def choosers(self, episode: EpisodeKey) -> Mapping[AgentId, Chooser] | None:

@@ -28,19 +28,29 @@ def start_or_fewer(
         supervisor = make(workers)
         try:
             started = start(supervisor)
-            reason = (
-                f"{supervisor.backend} with {workers} workers, because {asked} cannot be had: {lack}" if lack else ""
-            )
-            if reason:
-                warnings.warn(FewerWorkers(reason), stacklevel=user_stacklevel())
+            reason = tell_fewer(supervisor, workers, asked, lack) if lack else ""
             return supervisor, started, workers, reason
         except ResourceError as error:
             count = sum(seat.worker is not None for seat in supervisor.seats)
             supervisor.close()
             if workers == 1:
                 raise
-            # Not as many as could be started: the caller's program, and who has to be replaced, need some room too.
-            workers, lack = max(1, min(workers - 1, 3 * count // 4)), str(error)
+            workers, lack = min(workers - 1, count_to_keep(count)), str(error)
         except BaseException:
             supervisor.close()
             raise
+
+
+def count_to_keep(started: int) -> int:
+    """Return how many workers there should be where no more than so many could be started.
+
+    Not as many as that: the caller's program, and who has to be replaced, need some room too.
+    """
+    return max(1, 3 * started // 4)
+
+
+def tell_fewer(supervisor: Supervisor, workers: int, asked: int, lack: str) -> str:
+    """Warn that there are fewer workers than were asked for; return why."""
+    reason = f"{supervisor.backend} with {workers} workers, because {asked} cannot be had: {lack}"
+    warnings.warn(FewerWorkers(reason), stacklevel=user_stacklevel())
+    return reason
