@@ -22,9 +22,9 @@ from stretto.adapters.gymnasium import (
     set_generator,
 )
 from stretto.core import NextEpisode
-from stretto.envs.checks import FIRST_STEPS, check_observation, check_scalars, is_plainly_right
 from stretto.envs.messages import Origin, ResetSlot, SlotPlan
 from stretto.errors import InvalidOutput, Place, ResetNeeded
+from stretto.outputs import FIRST_STEPS, check_observation, check_scalars, is_plainly_right
 from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree, episode_seed
 from stretto.spaces import SpaceLayout, any_value, map_space
 
