@@ -16,14 +16,12 @@ from stretto.workers.backends import PROCESS, SERIAL
 from stretto.workers.base import Port
 from stretto.workers.mail import unsendable
 from stretto.workers.requests import Request
+from stretto.workers.retries import MOST_RESTARTS
 from stretto.workers.supervisor import Supervisor
 
 __calls_user_code__ = True
 
 _START_SECONDS = 300.0
-
-MOST_RESTARTS = 3
-"""How often a run goes on whose process has died."""
 
 
 @dataclass(frozen=True, slots=True)
