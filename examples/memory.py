@@ -1,5 +1,7 @@
 """Memory: a pole is balanced without seeing how fast anything moves. An LSTM works it out from what was seen before."""
 
+import sys
+
 import gymnasium
 
 import stretto
@@ -30,10 +32,11 @@ settings = {
     "normalize_observations": True,
     "normalize_rewards": True,
 }
+steps = int(sys.argv[1]) if len(sys.argv) > 1 else 40_000
 for memory in (None, "lstm"):
     config = {
         "ppo": {**settings, "network": {"widths": [64], "memory": memory}},
-        "evaluation": {"every": 40_000, "episodes": 20},
+        "evaluation": {"every": steps, "episodes": 20},
     }
-    report = stretto.train(cart_pole, "ppo", steps=40_000, num_envs=8, seed=0, config=config)
+    report = stretto.train(cart_pole, "ppo", steps=steps, num_envs=8, seed=0, config=config)
     print(f"memory: {memory}, mean return of 20 held-out episodes: {report.evaluations[-1]['return']:.0f} of 500")

@@ -1,5 +1,7 @@
 """A learner of one's own: a torch module, a loss, and four methods. Every agent of the world gets one."""
 
+import sys
+
 import numpy as np
 import torch
 from torch import nn
@@ -51,6 +53,7 @@ class Reinforce:
 
 
 if __name__ == "__main__":
-    report = stretto.train("CartPole-v1", Reinforce, steps=30_000, num_envs=16, config={"own": {"rows": 64}})
+    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 30_000
+    report = stretto.train("CartPole-v1", Reinforce, steps=steps, num_envs=16, config={"own": {"rows": 64}})
     for agent, result in report.agents.items():
         print(f"{agent}: mean return {result.mean_return:.0f} after {result.updates} updates")

@@ -16,7 +16,7 @@ NEEDS = {
 }
 """What is not installed with every version of Python that the tests run on."""
 
-SHORTER = {"foundry": ["4096"], "learn_to_learn": ["4096"]}
+SHORTER = {"foundry": ["1024"], "learn_to_learn": ["1024"], "memory": ["2048"], "own_learner": ["2048"]}
 """What examples are given that would take minutes."""
 
 

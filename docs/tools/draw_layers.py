@@ -21,7 +21,7 @@ CAPTIONS = {
     "measure": "how long things take",
     "budget": "cores, random streams, traces",
     "settings": "files, code by name, settings",
-    "safetensors": "arrays in files",
+    "outputs": "what worlds return; arrays in files",
     "core": "contracts, errors, spaces",
 }
 RULE = "An upper row may import a lower one. Parts of one row never import each other."

@@ -132,6 +132,7 @@ class UsesTorch(Drift):
 
 
 @needs_torch
+@pytest.mark.usefixtures("workers_without_torch")
 @pytest.mark.parametrize("name", ["serial", "process-isolated"])
 @pytest.mark.parametrize(
     "world",
@@ -143,6 +144,7 @@ def test_a_world_that_imports_torch_when_it_first_draws_from_it_has_a_copy_too(w
 
 
 @needs_torch
+@pytest.mark.usefixtures("workers_without_torch")
 def test_a_world_that_had_to_be_built_twice_for_that_is_closed_once(monkeypatch):
     for count in ("built", "closed"):
         monkeypatch.setattr(UsesTorch, count, 0)  # what other tests counted here would travel along with the class
@@ -159,6 +161,7 @@ class DrawsFromTorchInAStep(Drift):
 
 
 @needs_torch
+@pytest.mark.usefixtures("workers_without_torch")
 @pytest.mark.parametrize("how", ["auto", "private"])
 def test_one_that_imports_torch_only_in_a_step_and_draws_at_once_is_told_what_to_do(how):
     with stretto.make_vec(DrawsFromTorchInAStep, 2, backend="process", isolate=True, global_rng=how) as envs:

@@ -323,6 +323,7 @@ def test_a_worker_that_does_not_share_what_it_says_is_found_out():
         check_worker(start, shares_memory=False)
 
 
+@pytest.mark.usefixtures("workers_without_torch")
 def test_the_order_of_a_set_of_strings_is_the_same_in_every_worker_and_after_the_launchers_death():
     """Python gives strings other hashes in every process that it starts, unless it is told not to."""
     import os

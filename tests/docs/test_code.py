@@ -17,6 +17,7 @@ from stretto.cli.app import _with_values, make_app
 from tests.docs.pages import PAGES, ROOT, blocks_of, page_name, prose_of
 
 SHORTER = {
+    "steps=2_000": "steps=200",
     "60_000": "2_000",
     "60000": "2000",
     "100_000)": "1_024)",

@@ -168,6 +168,7 @@ needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reas
 
 
 @needs_torch
+@pytest.mark.usefixtures("workers_without_torch")
 @pytest.mark.parametrize("when", ["load", "begin", 1, 7])
 def test_a_policy_that_imports_torch_whenever_it_likes_gives_the_same_wherever_it_plays(when):
     policy = PolicySpec("torch", TorchWhen, {"when": when})
@@ -178,6 +179,7 @@ def test_a_policy_that_imports_torch_whenever_it_likes_gives_the_same_wherever_i
 
 
 @needs_torch
+@pytest.mark.usefixtures("workers_without_torch")
 @pytest.mark.parametrize("at_step", [1, 22])
 def test_so_does_a_world(at_step):
     make = functools.partial(DrawsFromTorch, at_step)

@@ -228,7 +228,7 @@ class Stuck(gymnasium.Env):
 
 
 def test_a_world_that_hangs_is_told_from_its_policies():
-    report = evaluate(Stuck, "random", episodes=2, jobs=2, strategy="sequential", hang_seconds=0.3)
+    report = evaluate(Stuck, "random", episodes=2, jobs=2, strategy="sequential", hang_seconds=0.2)
     assert [record.failure is not None for record in report.records] == [record.seed % 2 for record in report.records]
     assert failures(report)
     for failure in failures(report).values():
@@ -359,10 +359,10 @@ def test_a_crash_names_the_step_and_the_line_of_the_users_code():
 
 
 def test_a_hang_names_the_step():
-    report = evaluate(makes(Hangs, 9), "random", episodes=1, jobs=1, hang_seconds=0.5)
+    report = evaluate(makes(Hangs, 9), "random", episodes=1, jobs=1, hang_seconds=0.25)
     failure = report.records[0].failure
     assert failure.step == 4
-    assert failure.message.startswith("the world's process gave no sign of life for 0.5 s and was ended")
+    assert failure.message.startswith("the world's process gave no sign of life for 0.25 s and was ended")
 
 
 def test_the_failing_step_has_the_same_number_in_a_vector_environment_and_in_an_evaluation():

@@ -74,6 +74,7 @@ MASSACRES = [
 ]
 
 
+@pytest.mark.usefixtures("workers_without_torch")  # which each new launcher would import again
 @pytest.mark.parametrize(("transport", "massacres"), MASSACRES, ids=["shared", "message"])
 def test_the_launcher_may_die_alone_or_with_a_worker(transport, massacres, tmp_path):
     expected, actions = undisturbed(tmp_path)
@@ -94,6 +95,7 @@ def test_the_launcher_may_die_alone_or_with_a_worker(transport, massacres, tmp_p
         assert envs.statistics().restarts == 3 * len(massacres)
 
 
+@pytest.mark.usefixtures("workers_without_torch")
 def test_a_launcher_that_dies_while_it_starts_workers_is_replaced(tmp_path):
     launcher().close()
     killer = threading.Thread(target=_kill_launcher_soon)

@@ -400,6 +400,7 @@ def test_what_a_world_started_is_ended_with_its_worker(transport, tmp_path):
         check_gone(map(int, path.read_text().split()))
 
 
+@pytest.mark.usefixtures("workers_without_torch")
 def test_what_a_world_started_is_ended_also_if_the_launcher_is_gone(tmp_path):
     from stretto.workers.launcher import launcher
 

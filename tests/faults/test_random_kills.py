@@ -18,7 +18,8 @@ from tests.faults.killing import Killer
 from tests.faults.worlds import OwnGenerator
 from tests.worlds import GlobalDrift, TaskWorld
 
-pytestmark = pytest.mark.timeout(90)
+# Of launchers that are killed, too, each new one would import torch again.
+pytestmark = [pytest.mark.timeout(90), pytest.mark.usefixtures("workers_without_torch")]
 
 SLOTS = 6
 STEPS = 64

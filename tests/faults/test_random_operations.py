@@ -265,6 +265,7 @@ def test_what_cannot_be_restored_is_truncated_with_a_warning_and_the_rest_gives_
 # ---- on processes that are killed ----
 
 
+@pytest.mark.usefixtures("workers_without_torch")  # which each new launcher would import again
 @pytest.mark.parametrize(
     ("seed", "world", "transport", "options"),
     [

@@ -191,6 +191,7 @@ def test_wrappers_are_recognised(options):
         assert envs.env_is_wrapped(Monitor) == [False, False]
 
 
+@pytest.mark.usefixtures("workers_without_torch")
 def test_the_workers_need_not_import_torch():
     with closing(sb3_vec_env("CartPole-v1", 2, backend="process", isolate=True)) as envs:
         assert envs.env_is_wrapped(Monitor) == [False, False]

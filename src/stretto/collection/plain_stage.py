@@ -18,11 +18,11 @@ from stretto.collection.columns import Columns
 from stretto.collection.experience import Rollout
 from stretto.collection.tasks import Trial
 from stretto.core import AgentKind, PolicyStep, own_copy
-from stretto.envs.checks import check_scalars
 from stretto.envs.messages import ResetSlot
 from stretto.envs.single_group import EnvGroup
 from stretto.envs.slot import GroupSettings
 from stretto.errors import InvalidAction, PolicyFailed
+from stretto.outputs import check_scalars
 from stretto.ownership import ONE_NAME
 from stretto.policies.players import policy_failed
 from stretto.policies.questions import AgentEpisode

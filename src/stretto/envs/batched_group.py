@@ -15,12 +15,12 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from stretto.core import NextEpisode
 from stretto.envs.arrays import BlockRows, Rows, in_c_order, write_rows
-from stretto.envs.checks import check_observation, check_scalars
 from stretto.envs.infos import BatchInfos, Infos, entries
 from stretto.envs.messages import Built, Extras, Origin, ResetSlot, SlotPlan
 from stretto.envs.slot import GroupSettings
 from stretto.errors import InvalidOutput, Place, UsageError
 from stretto.identity.watched_globals import classes_of
+from stretto.outputs import check_observation, check_scalars
 from stretto.seeding import PrivateGenerators, SeedTree
 from stretto.spaces import Array, Leaf, SpaceLayout, map_space, row_of
 

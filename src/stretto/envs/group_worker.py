@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
@@ -14,17 +14,17 @@ import numpy as np
 from stretto.envs import messages
 from stretto.envs.arrays import BUFFERS, Buffers, InfoBuffer, Rows, StepAlone, array_shapes, as_actions, stepped_by
 from stretto.envs.batched_group import BatchedGroup, BlockMaker
-from stretto.envs.checks import BlamingMail, parts_of, unpicklable
 from stretto.envs.group import Group
-from stretto.envs.infos import Table
+from stretto.envs.infos import BatchInfos, Table
 from stretto.envs.messages import Attach, Extras
 from stretto.envs.restoring.restorer import Restorer
 from stretto.envs.single_group import EnvGroup
 from stretto.envs.slot import GroupSettings, Maker
 from stretto.errors import InvalidOutput
 from stretto.identity.watched_globals import globals_here
-from stretto.workers.base import Port
-from stretto.workers.mail import dump
+from stretto.spaces import SpaceLayout
+from stretto.workers.base import Port, Reply
+from stretto.workers.mail import Mail, dump, unpicklable
 
 BLOCK_ROWS, MOST_BLOCKS = 4_096, 8
 """How many worlds a block has at least where there are several, and how many blocks there are at most.
@@ -123,7 +123,7 @@ class GroupService:
         self._port, self._group = port, group
         port.place = self._group.place
         if port.pickles:
-            port.mail = BlamingMail(port.mail, self._blame)
+            port.mail = _BlamingMail(port.mail, self._blame)
         self._asked: Sequence[int] = ()
         began = time.perf_counter()
         self._group.build()
@@ -244,7 +244,7 @@ class GroupService:
     def _blame(self, answer: object, error: Exception) -> None:
         """Find out which slot's part of an answer cannot be sent, and be at that slot."""
         if isinstance(answer, Extras):
-            for slot, name, value in parts_of(answer, self._observations):
+            for slot, name, value in _parts_of(answer, self._observations):
                 found = unpicklable(name, value)
                 if found is not None:
                     part, why = found
@@ -313,3 +313,34 @@ class GroupService:
             return
         self._loose[leaf][i] = value
         self._changed.append((leaf, self._group.first + i, value))
+
+
+class _BlamingMail:
+    """A worker's mail that calls `blame(value, error)` with an answer that could not be sent.
+
+    A pickle of all slots' infos says what is wrong with one of them, but not with whose: only who looks at each finds out.
+    """
+
+    def __init__(self, mail: Mail, blame: Callable[[object, Exception], None]) -> None:
+        self._mail, self._blame = mail, blame
+
+    def send(self, value: object, number: int = 0) -> None:
+        try:
+            self._mail.send(value, number)
+        except Exception as error:
+            if isinstance(value, Reply):
+                self._blame(value.value, error)
+            raise
+
+    def receive(self, number: int) -> Any:
+        return self._mail.receive(number)
+
+
+def _parts_of(extras: Extras, observations: SpaceLayout) -> Iterator[tuple[int, str, Any]]:
+    """Yield all that may not be picklable in what a reset or a step has to say: slot, name and value."""
+    infos = extras.infos.entries() if isinstance(extras.infos, BatchInfos) else extras.infos
+    if isinstance(infos, list):
+        for slot, info in infos:
+            yield slot, "info", info
+    for leaf, slot, value in extras.objects:
+        yield slot, f"observation{observations.loose[leaf].name}", value

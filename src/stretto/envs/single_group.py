@@ -14,12 +14,12 @@ from stretto.adapters.blocks import native
 from stretto.adapters.gymnasium import StepFunction
 from stretto.core import NextEpisode
 from stretto.envs.arrays import Rows
-from stretto.envs.checks import check_observation, check_scalars, plainly_right
 from stretto.envs.infos import SlotInfo, pack
 from stretto.envs.messages import Built, Extras, Origin, ResetSlot, SlotPlan
 from stretto.envs.slot import NEVER, Clock, GroupSettings, Maker, Slot, Started
 from stretto.errors import Place
 from stretto.identity.watched_globals import classes_of
+from stretto.outputs import check_observation, check_scalars, plainly_right
 from stretto.seeding import watching_many
 from stretto.spaces import SpaceLayout, has_shape, same_space
 

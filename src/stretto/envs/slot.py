@@ -23,9 +23,9 @@ from stretto.adapters.gymnasium import (
     set_generator,
 )
 from stretto.core import NextEpisode
-from stretto.envs.checks import FIRST_STEPS, Look, check_observation, check_scalars
 from stretto.envs.messages import Origin, ResetSlot, SlotPlan
 from stretto.errors import InvalidOutput, Place, ResetNeeded
+from stretto.outputs import FIRST_STEPS, Look, check_observation, check_scalars
 from stretto.seeding import GLOBAL_GENERATORS, PrivateGenerators, SeedTree, episode_seed
 from stretto.spaces import SpaceLayout, any_value, map_space
 

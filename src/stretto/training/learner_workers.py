@@ -32,8 +32,10 @@ from stretto.training.learner_service import (
 )
 from stretto.training.learners.base import Learner
 from stretto.training.learners.failures import LearnerFailure
+from stretto.workers.backends import PROCESS
 from stretto.workers.base import Backend, Worker
 from stretto.workers.control import DONE
+from stretto.workers.launcher import launcher
 from stretto.workers.requests import Request, Seat, sender
 from stretto.workers.retries import answered
 from stretto.workers.supervisor import Supervisor
@@ -85,6 +87,8 @@ class LearnerWorkers:
         inline = [backend.start is None] * workers
         if workers > 1 and backend.caller_works and not overlaps:
             inline[0] = True
+        if backend.name == PROCESS.name and not all(inline):
+            _preload(learners)
         always = overlaps or workplace.on_failure == "freeze"
         apart = [always or (backend.pickles and not one) for one in inline]
         self._supervisor = Supervisor(backend, native_threads=workplace.native_threads)
@@ -297,6 +301,14 @@ class LearnerWorkers:
             # torch aborts a process that ends while a thread computes.
             worker.wait_gone(LONGEST_UPDATE_SECONDS)
         self._supervisor.close()
+
+
+def _preload(learners: Sequence[Learner]) -> None:
+    """Let the launcher import what learners need, so that no worker has to; users' own code is imported where it is used."""
+    launcher().preload_torch(learns=True)
+    for module in {LearnerService.__module__, *(type(one).__module__ for one in learners)}:
+        if module.startswith("stretto."):
+            launcher().preload(module)
 
 
 def _those(agents: Sequence[AgentId], which: Array) -> list[AgentId]:

@@ -14,16 +14,15 @@ from stretto.evaluation.playing.task_queue import TaskQueue
 from stretto.run_folder import PLAN
 from stretto.workers.backends import PROCESS, SERIAL
 from stretto.workers.base import Port
+from stretto.workers.launcher import launcher
 from stretto.workers.mail import unsendable
 from stretto.workers.requests import Request
+from stretto.workers.retries import MOST_RESTARTS
 from stretto.workers.supervisor import Supervisor
 
 __calls_user_code__ = True
 
 _START_SECONDS = 300.0
-
-MOST_RESTARTS = 3
-"""How often a run goes on whose process has died."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +102,8 @@ class SeveralRuns:
             workers = 0
         self._cores = max(1, cores.free // max(1, workers))
         self._lease = cores.lease(max(1, workers) * self._cores)
+        if workers > 1:
+            launcher().preload_torch(learns=True)
         self._supervisor = Supervisor(PROCESS if workers > 1 else SERIAL)
         for _ in range(max(1, workers)):
             self._supervisor.add_seat(trainer, inline=workers <= 1)

@@ -34,6 +34,8 @@ PAIR = struct.Struct("<qq")
 A module to import is the number 0 and the length of its name, which follows. It has no reply.
 """
 
+_IMPORTED_TO_DIFFERENTIATE = "torch.fx.experimental.symbolic_shapes"
+
 _ANSWER_SECONDS = 60.0
 """How long the launcher may take to answer: at first it imports numpy and gymnasium."""
 
@@ -87,6 +89,17 @@ class Launcher:
                 name = module.encode()
                 with contextlib.suppress(OSError):  # whoever asks for a worker finds out, and starts another launcher
                     self._socket.sendall(PAIR.pack(0, len(name)) + name)
+
+    def preload_torch(self, *, learns: bool = False) -> None:
+        """Let the launcher import torch, for which workers take a second each: if its caller has, or if they are to learn.
+
+        Those that learn also need what torch imports when it differentiates for the first time. macOS does not let anybody
+        fork what has loaded the libraries that torch uses there.
+        """
+        if sys.platform == "linux" and (learns or "torch" in sys.modules):
+            self.preload("torch")
+            if learns:
+                self.preload(_IMPORTED_TO_DIFFERENTIATE)
 
     def start(self) -> None:
         """Start the launcher now, unless it runs: it gets ready while its caller does something else.

@@ -8,6 +8,7 @@ import socket
 import struct
 import sys
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -63,6 +64,28 @@ def unsendable(value: object) -> str | None:
     except Exception as error:  # noqa: BLE001  whatever the __reduce__ of something in it raises
         return f"{type(error).__name__}: {error}"
     return None
+
+
+def unpicklable(name: str, value: Any, depth: int = 8) -> tuple[str, Exception] | None:
+    """Return the name of the innermost part of a value that cannot be pickled, and why; `None` if all of it can.
+
+    Parts of parts are looked at down to `depth`: a value may contain itself.
+    """
+    try:
+        dump(value)
+    except Exception as error:  # noqa: BLE001  anything may happen in a foreign __reduce__
+        for key, part in _parts(value) if depth else ():
+            found = unpicklable(f"{name}[{key!r}]", part, depth - 1)
+            if found is not None:
+                return found
+        return name, error
+    return None
+
+
+def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, list | tuple) else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from stretto.errors import UsageError
-from stretto.policies.networks.policies import ActorPolicy
 from stretto.spaces import Array
 from stretto.storage.segments import SegmentLayout, SegmentSnapshot
 from stretto.training.learners.base import LearnerBlock, Metrics, Remembers
 from stretto.training.learners.bc_settings import BcSettings
 from stretto.training.learners.ppo_objective import Batch, Experience, minibatches
 from stretto.training.learners.segment_rows import by_agent, rows_seen
-from stretto.training.learners.stacked import StackedLearner
-from stretto.training.optimizer import Adam
+from stretto.training.learners.stacked import StackedLearner, actors_of
 from stretto.training.sequences import Sequences
 
 
@@ -32,11 +27,8 @@ class Cloning(StackedLearner):
                 f"bc; leave it out"
             )
         self._block, self._settings = block, settings
-        trees = [tree.child("network") for tree in block.trees]
-        self.policy = ActorPolicy.new(block.world, trees, settings.network, normalizes=settings.normalize_observations)
+        self.policy, self._optimizer = actors_of(block, settings)
         self._network, self._head = self.policy.network, self.policy.head
-        self._network.to(block.device)
-        self._optimizer = Adam(self._network.parameters, most_gradient=settings.most_gradient)
         super().__init__(block, self.policy, "batches")
         self.layout = SegmentLayout(block.storage(), settings.rows)
 
@@ -92,15 +84,9 @@ class Cloning(StackedLearner):
             going.back(gradient, by_scales)
             return -(scored.likelihoods * weights).sum(1)
 
-    def load_policy(self, state: Mapping[str, Array]) -> None:
-        """Begin with the weights of a policy that was learned before."""
-        self.policy.load_state(state)
-
-    def _parts(self) -> dict[str, Remembers]:
-        """Return all that remembers something, by name."""
-        parts: dict[str, Any] = {
+    def _parts(self) -> dict[str, Remembers | None]:
+        return {
             "network": self._network.parameters,
             "optimizer": self._optimizer,
             "observations": self.policy.normalizer,
         }
-        return {name: part for name, part in parts.items() if part is not None}

@@ -72,7 +72,7 @@ class Dqn(ReplayLearner):
 
     def load_policy(self, state: Mapping[str, Array]) -> None:
         """Begin with the weights of a policy that was learned before."""
-        self.policy.load_state(state)
+        super().load_policy(state)
         self._target.begin()
 
     def state(self) -> dict[str, Any]:

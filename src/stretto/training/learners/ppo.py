@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import torch
 
 from stretto.errors import UsageError
 from stretto.policies.networks.heads import Gaussian
-from stretto.policies.networks.policies import ActorPolicy
 from stretto.spaces import Array
 from stretto.storage.segments import SegmentLayout, SegmentSnapshot
 from stretto.training.advantages import advantages
@@ -18,8 +16,7 @@ from stretto.training.learners.base import LearnerBlock, Metrics, Remembers
 from stretto.training.learners.ppo_objective import DIVERGENCE, FIGURES, ClippedObjective, Experience, minibatches
 from stretto.training.learners.ppo_settings import PpoSettings
 from stretto.training.learners.segment_rows import by_agent, rows_seen
-from stretto.training.learners.stacked import StackedLearner
-from stretto.training.optimizer import Adam
+from stretto.training.learners.stacked import StackedLearner, actors_of
 from stretto.training.rewards import RewardScale
 from stretto.training.sequences import Remembered, Sequences
 
@@ -29,13 +26,10 @@ class Ppo(StackedLearner):
 
     def __init__(self, block: LearnerBlock, settings: PpoSettings) -> None:
         self._block, self._settings = block, settings
-        trees = [tree.child("network") for tree in block.trees]
-        self.policy = ActorPolicy.new(block.world, trees, settings.network, normalizes=settings.normalize_observations)
+        self.policy, self._optimizer = actors_of(block, settings)
         self._network, self._head = self.policy.network, self.policy.head
-        self._network.to(block.device)
-        self._optimizer = Adam(self._network.parameters, most_gradient=settings.most_gradient)
         super().__init__(block, self.policy, "batches")
-        scales = RewardScale(block.lanes, len(trees), settings.discount)
+        scales = RewardScale(block.lanes, len(block.agents), settings.discount)
         self._rewards = scales if settings.normalize_rewards else None
         self._drawn = isinstance(self._head, Gaussian)
         shape: Any = block.action_space.shape
@@ -131,19 +125,13 @@ class Ppo(StackedLearner):
             found[agent]["explained_variance"] = float(1 - (returns - values).var() / spread) if spread else 0.0
         return found
 
-    def load_policy(self, state: Mapping[str, Array]) -> None:
-        """Begin with the weights of a policy that was learned before."""
-        self.policy.load_state(state)
-
-    def _parts(self) -> dict[str, Remembers]:
-        """Return all that remembers something, by name."""
-        parts: dict[str, Remembers | None] = {
+    def _parts(self) -> dict[str, Remembers | None]:
+        return {
             "network": self._network.parameters,
             "optimizer": self._optimizer,
             "observations": self.policy.normalizer,
             "rewards": self._rewards,
         }
-        return {name: part for name, part in parts.items() if part is not None}
 
 
 class _Means:

@@ -132,7 +132,7 @@ class Sac(ReplayLearner):
 
     def load_policy(self, state: Mapping[str, Array]) -> None:
         """Begin with a policy that was learned before; critics know nothing yet of what actions are worth."""
-        self.policy.load_state(state)
+        super().load_policy(state)
         self._follower.begin()
 
     def state(self) -> dict[str, Any]:
