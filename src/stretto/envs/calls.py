@@ -13,8 +13,8 @@ from stretto.actions import ActionGate
 from stretto.core import NextEpisode
 from stretto.envs import messages
 from stretto.envs.arguments import slots_of
-from stretto.envs.arrays import LARGE_BYTES, copiers
 from stretto.envs.counters import Statistics
+from stretto.envs.handing_out import LARGE_BYTES, copiers
 from stretto.errors import UsageError
 from stretto.missions.tasks import Tasks
 from stretto.spaces import Array
@@ -50,7 +50,10 @@ class WorldCalls:
         if self._small:
             return arrays[0].copy()
         if self._copy:
-            arrays = [copier.copy(array) for copier, array in zip(self._copiers, arrays, strict=True)]
+            given = {} if state.handing_out is None else state.handing_out.give(state.buffer)
+            arrays = [
+                given[leaf] if leaf in given else self._copiers[leaf].copy(array) for leaf, array in enumerate(arrays)
+            ]
         return state.observations.batch(arrays, state.objects)
 
     @property

@@ -56,8 +56,12 @@ class Arena:
         size: int,
         what: str = "the arrays of these environments",
         remedy: str = "use fewer environments or smaller observations",
+        *,
+        end: int = 0,
     ) -> None:
         """Give the arena its size; `what` and `remedy` are for the sentence that refuses.
+
+        If `end` is more, there is no memory behind the bytes up to it, until `fill` puts some there.
 
         Raises:
             ResourceError: if the machine has less memory free than that.
@@ -71,12 +75,29 @@ class Arena:
             self._memory = bytearray(size)
             return
         reserve(self.fd, size)
+        if end > size:
+            os.ftruncate(self.fd, end)
+
+    def fill(self, span: range) -> bool:
+        """Put memory behind bytes that have none yet; return whether the machine has enough."""
+        if len(span) > _free_memory():
+            return False
+        try:
+            os.posix_fallocate(self.fd, span.start, len(span))
+        except OSError:
+            return False
+        return True
 
     def view(self, fields: Sequence[Field]) -> list[np.ndarray]:
         """Return the arrays of a layout; they keep the memory alive."""
+        memory = self.memory()
+        return [np.ndarray(field.shape, field.dtype, memory, field.offset) for field in fields]
+
+    def memory(self) -> mmap.mmap | bytearray:
+        """Return what all of it lies in; whoever has that keeps it alive."""
         if self._memory is None:
             self._memory = mmap.mmap(self.fd, 0)
-        return [np.ndarray(field.shape, field.dtype, self._memory, field.offset) for field in fields]
+        return self._memory
 
     def close(self) -> None:
         """Drop the descriptor; arrays that somebody still holds stay valid."""
