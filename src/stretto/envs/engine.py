@@ -383,7 +383,7 @@ class Engine:
     def disown(self) -> None:
         """Let a process that was forked off keep its hands off the workers: they are its parent's."""
         self.alone = SingleUser()  # whichever thread had it, it is not in this process
-        if self.supervisor.remote:
+        if self.supervisor.remote or self.supervisor.backend.pickles:  # then memory is shared, too
             self._closed = "the workers of this vector environment belong to the process that this one was forked from"
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from stretto.envs.arrays import BUFFERS, MOST_BUFFERS, Buffers, buffer_shapes, other_shapes
 from stretto.spaces import Array, SpaceLayout
 from stretto.workers.arena import Arena, Field, lay_out
+from stretto.workers.base import Backend
 from stretto.workers.private_view import PAGE, PrivateView, faults, works_here
 
 LARGE_BYTES = 1 << 16
@@ -74,9 +75,11 @@ def copiers(arrays: Sequence[Array]) -> list[Copier]:
 
 
 def make_buffers(
-    arena: Arena, observations: SpaceLayout, actions: SpaceLayout, count: int, *, hands_out: bool
+    arena: Arena, backend: Backend, observations: SpaceLayout, actions: SpaceLayout, count: int, *, copies: bool
 ) -> tuple[list[Field], Buffers, HandingOut | None]:
-    """Lay out the arrays of `count` slots; return their fields, the arrays, and what hands them out, if anything does."""
+    """Lay out the arrays of `count` slots; return their fields, the arrays, and what hands them out in place of `copies`."""
+    # A thread that hangs cannot be ended, and might write into what users have by then.
+    hands_out = copies and backend.shares_memory and (backend.killable or backend.start is None)
     others, buffer = other_shapes(actions, count), buffer_shapes(observations, count)
     observed = buffer[: len(observations.fixed)]
     large = [
@@ -94,7 +97,7 @@ def make_buffers(
     buffers = Buffers.of(arena.view(fields), observations, actions)
     firsts = range(len(others), len(fields), len(buffer))
     by_buffer = [{leaf: fields[first + leaf] for leaf in large} for first in firsts]
-    return fields, buffers, HandingOut(arena, spans, by_buffer) if hands_out else None
+    return fields, buffers, HandingOut(arena, spans, by_buffer, backend.start is None) if hands_out else None
 
 
 def _whole_pages(size: int) -> int:
@@ -107,11 +110,13 @@ class HandingOut:
     A buffer whose arrays somebody has is not written until they are gone. What its holder writes into them is not seen by
     us (`PrivateView`), so rows are always what worlds have observed. There are as many buffers as are held at once, and
     one or two more. Once there are `MOST_BUFFERS` and all are held, one is detached: its holder gets memory of their own,
-    and users get copies until they have let go of something.
+    and users get copies until they have let go of something. With `one_process` nobody else ever writes into buffers.
     """
 
-    def __init__(self, arena: Arena, spans: Sequence[range], fields: Sequence[Mapping[int, Field]]) -> None:
-        self._arena, self._spans = arena, spans
+    def __init__(
+        self, arena: Arena, spans: Sequence[range], fields: Sequence[Mapping[int, Field]], one_process: bool
+    ) -> None:
+        self._arena, self._spans, self._one_process = arena, spans, one_process
         self._view = view = PrivateView(arena)
         self._leaves = list(fields[0])
         self._arrays = [[view.array(field) for field in of_buffer.values()] for of_buffer in fields]
@@ -119,7 +124,7 @@ class HandingOut:
         self._detached: set[int] = set()
         self._clean_since = [-1] * len(spans)
         self._given = self._written = 0  # pages
-        self._stopped = False
+        self._stopped = self._parted = False
         self._owner = os.getpid()
         _handing_out.add(self)
 
@@ -171,15 +176,25 @@ class HandingOut:
             self._detached.add(buffer)
 
     def before_fork(self) -> None:
-        """Detach what is held: in a process that is forked off it would change with what we write here."""
+        """See to it that what is held changes neither here nor in a process that is forked off, whoever steps worlds.
+
+        Serial environments can be stepped in both. So they part, and users get copies from then on.
+        """
+        if self._parted:
+            return
+        if self._one_process:
+            self._arena.part()
+            self._parted = self._stopped = True
+            self._detached.update(range(len(self._spans)))
+            return
         for buffer in range(self._there):
             if not self.is_free(buffer):
                 self._detach(buffer)
 
     def close(self) -> None:
         """Let go of everything but what users have: that stays with them."""
-        if os.getpid() != self._owner:
-            return  # it belongs to the process that this one was forked from
+        if self._parted or os.getpid() != self._owner:
+            return  # the memory belongs to several processes, or to the one that this one was forked from
         for span, arrays in zip(self._spans, self._arrays, strict=True):
             if _nobody_has(arrays):
                 self._view.free(span)  # else what is held would keep the memory of all buffers

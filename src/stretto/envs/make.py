@@ -194,7 +194,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     supervisor, groups, chosen = _start(worlds, chosen, recovery, budget, native_threads)
     try:
         built = agree(groups, [seat.factory.slots.start for seat in supervisor.seats], num_envs, observation_mode)
-        state = _state(supervisor, recovery, built, num_envs, replay_limit, group, copy=copy)
+        state = _state(supervisor, recovery, built, replay_limit, group, copy=copy)
         state.set_tasks(tasks)
         watch = _globals_watch(supervisor, start_timeout)
     except BaseException:
@@ -345,25 +345,15 @@ def _consider_vectorized(worlds: Worlds, makers: Sequence[Maker], group: GroupSe
 
 
 def _state(
-    supervisor: Supervisor,
-    recovery: Recovery,
-    built: Built,
-    count: int,
-    replay_limit: int,
-    group: GroupSettings,
-    *,
-    copy: bool,
+    supervisor: Supervisor, recovery: Recovery, built: Built, replay_limit: int, group: GroupSettings, *, copy: bool
 ) -> SlotState:
     """Lay out the arrays and tell the workers where they are; where the caller has the only block, its own are taken."""
     observations, actions = SpaceLayout(built.observation_space), SpaceLayout(built.action_space)
-    modes = group.autoreset_mode, group.episode_seeds
-    state = SlotState(observations, actions, count, replay_limit, *modes)
-    backend = supervisor.backend
+    backend, count = supervisor.backend, supervisor.seats[-1].factory.slots.stop
+    state = SlotState(observations, actions, count, replay_limit, group.autoreset_mode, group.episode_seeds)
     alone = built.blocks == 1 and supervisor.seats[0].inline and backend.shares_memory
-    # A thread that hangs cannot be ended, and might write into what users have by then.
-    hands_out = copy and not alone and backend.shares_memory and backend.killable
-    fields, *made = make_buffers(supervisor.arena, observations, actions, count, hands_out=hands_out)
-    state.buffers, state.handing_out = made
+    what = backend, observations, actions, count
+    fields, state.buffers, state.handing_out = make_buffers(supervisor.arena, *what, copies=copy and not alone)
     shared = fields if backend.shares_memory else None
     handed_over = state.buffers if alone and not observations.loose and not actions.loose else None
     step_alone, *_ = recovery.attach(supervisor, Attach(shared, handed_over), state)

@@ -95,4 +95,9 @@ def _shows_and_keeps(arena: Arena) -> bool:
     back = theirs[:, 0].tolist() == [3, 3] and view.written(pages) == 0
     view.keep(pages)
     ours[:, 0] = 4
-    return shown and noticed and apart and back and theirs[:, 0].tolist() == [3, 3] and view.written(pages) == 2
+    kept = theirs[:, 0].tolist() == [3, 3] and view.written(pages) == 2
+    view.forget(pages)
+    arena.part()
+    ours[:, 0] = 5
+    parted = theirs[:, 0].tolist() == [4, 4] and ours[:, 0].tolist() == [5, 5]
+    return shown and noticed and apart and back and kept and parted
