@@ -40,7 +40,8 @@ class WorldCalls:
         observed = engine.state.buffers.observations[0]
         self._copiers = copiers(observed)
         # One small array, as most worlds have it, is copied with nothing around it: this stands in every step.
-        self._small = copy and engine.state.observations.only is not None and observed[0].nbytes < LARGE_BYTES
+        small = engine.state.observations.only is not None and observed[0].nbytes < LARGE_BYTES
+        self._small = copy and small and engine.state.handing_out is None
         self._finalizer = weakref.finalize(self, engine.close)
 
     def _observations(self) -> Any:

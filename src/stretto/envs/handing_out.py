@@ -193,6 +193,7 @@ class HandingOut:
 
     def close(self) -> None:
         """Let go of everything but what users have: that stays with them."""
+        _handing_out.discard(self)
         if self._parted or os.getpid() != self._owner:
             return  # the memory belongs to several processes, or to the one that this one was forked from
         for span, arrays in zip(self._spans, self._arrays, strict=True):
