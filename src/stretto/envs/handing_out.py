@@ -20,13 +20,17 @@ LARGE_BYTES = 1 << 16
 """Below this a fresh copy is as fast. Above it most of the time goes into pages that the system clears first."""
 
 HANDED_OUT_BYTES = 1 << 20
-"""Smaller arrays are copied."""
+"""Smaller arrays are copied: to see that one can be handed out takes 3 to 15 µs.
+
+Serial steps of 16 worlds that do nothing but return a frame, with a page fault after each (without): 512 kB 52 (29) µs in
+place of 48 (30), 1 MB 65 (40) in place of 71 (52), 8 MB 471 (381) in place of 825 (750).
+"""
 
 _KEPT = 4
 
 _WRITTEN_SHARE = 1 / 32
 """Who writes into a larger share of what was handed out gets copies: a page that is written into costs 3 µs, and to copy
-one 0.1 to 0.25."""
+one 0.1 to 0.25 µs."""
 
 
 def _references_of_an_unused() -> int:
@@ -159,13 +163,16 @@ class HandingOut:
         """
         span, now = self._spans[buffer], faults()
         self._given += len(span) // PAGE
-        if buffer in self._detached:
-            self._view.forget(span)
-            self._detached.discard(buffer)
-        elif now != self._clean_since[buffer] and (written := self._view.written(span)):
-            self._view.forget(span)
-            self._written += written
-            self._stopped = self._written > _WRITTEN_SHARE * self._given
+        try:
+            if buffer in self._detached:
+                self._view.forget(span)
+                self._detached.discard(buffer)
+            elif now != self._clean_since[buffer] and (written := self._view.written(span)):
+                self._view.forget(span)
+                self._written += written
+                self._stopped = self._written > _WRITTEN_SHARE * self._given
+        except OSError:  # for one, somebody has locked all memory (mlockall)
+            self._stopped = True
         self._clean_since[buffer] = now
         return not self._stopped
 
