@@ -11,15 +11,18 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 import stretto
-from stretto.envs import handing_out
-from stretto.envs.arrays import MOST_BUFFERS
+from stretto.envs import arrays
+from stretto.envs.arrays import BUFFERS, MOST_BUFFERS
 from stretto.testing import difference, sample_actions
+from stretto.workers import handing_out
+from stretto.workers.private_view import works_here
 from tests.backends import every_backend
 from tests.faults.killing import Killer
 from tests.keeping import Keeps
 from tests.worlds import Crowd, Drift, Frames, World, makes
 from tests.worlds import Result as WorldResult
 
+needs_linux = pytest.mark.skipif(not works_here(), reason="this system cannot tell which pages were written into")
 MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=str)
 
 
@@ -166,3 +169,44 @@ def test_it_is_used_by_agent_too(options, all_are_large):
             assert found is None, f"step {number}: {found}"
             keeps.take(dict(given))
             given, expected = envs.step(actions)[0], plain.step(actions)[0]
+
+
+# ---- which of them hand out ----
+
+
+@needs_linux
+@pytest.mark.parametrize(
+    ("options", "hands_out"),
+    [
+        ({"backend": "serial"}, True),
+        ({"backend": "process", "workers": 2}, True),
+        ({"backend": "thread", "workers": 2}, False),  # one that hangs cannot be ended
+        ({"backend": "process", "workers": 2, "transport": "message"}, False),
+        ({"backend": "serial", "copy": False}, False),
+    ],
+    ids=str,
+)
+def test_large_arrays_are_handed_out_where_nobody_else_can_write_into_them(options, hands_out):
+    with stretto.make_vec(Frames, 2, **options) as envs:
+        assert (envs.engine.state.handing_out is not None) == hands_out
+        envs.reset(seed=0)
+        used = set()
+        for _ in range(8):
+            observations = envs.step([0, 1]).observations
+            used.add(observations.ctypes.data)
+        assert len(envs.engine.state.buffers.rewards) == (MOST_BUFFERS if hands_out else BUFFERS)
+        assert len(used) == 2 or not hands_out
+
+
+def test_small_arrays_are_copied():
+    with stretto.make_vec("CartPole-v1", 2, backend="serial") as envs:
+        assert envs.engine.state.handing_out is None
+
+
+def test_where_the_system_does_not_tell_what_was_written_all_is_copied(monkeypatch):
+    monkeypatch.setattr(arrays, "works_here", lambda: False)
+    with stretto.make_vec(Frames, 2, backend="serial") as envs:
+        assert envs.engine.state.handing_out is None
+        envs.reset(seed=0)
+        given = (envs.step([0, 1]).observations for _ in range(12))
+        assert all(np.array_equal(one, copied) for one, copied in [(one, one.copy()) for one in given])

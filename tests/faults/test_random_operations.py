@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
 import stretto
-from stretto.envs import handing_out
 from stretto.envs.infos import info_of
 from stretto.testing import difference
+from stretto.workers import handing_out
 from tests.faults.killing import Killer
 from tests.faults.worlds import Adjustable, GlobalDriftWithKnobs, OwnGeneratorWithKnobs
 from tests.keeping import Keeps

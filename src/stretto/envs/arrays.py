@@ -12,6 +12,11 @@ import numpy as np
 
 from stretto.envs.infos import BatchInfos, InfoKind, Infos, Table
 from stretto.spaces import Array, SpaceLayout, Target
+from stretto.workers import handing_out
+from stretto.workers.arena import Arena, Field, lay_out
+from stretto.workers.base import Backend
+from stretto.workers.handing_out import HandingOut
+from stretto.workers.private_view import PAGE, works_here
 
 STEP_ALL = 0
 """Signal: step every world; `STEP_ALL + buffer`. For a step of some worlds see `step_some`."""
@@ -118,6 +123,36 @@ class Buffers:
         only = layout.only is not None
         self.observations[k] = [observations] if only else [leaf.get(observations) for leaf in layout.fixed]
         self.rewards[k], self.terminated[k], self.truncated[k] = rewards, terminated, truncated
+
+
+def make_buffers(
+    arena: Arena, backend: Backend, observations: SpaceLayout, actions: SpaceLayout, count: int, *, copies: bool
+) -> tuple[list[Field], Buffers, HandingOut | None]:
+    """Lay out the arrays of `count` slots; return their fields, the arrays, and what hands them out in place of `copies`."""
+    # A thread that hangs cannot be ended, and might write into what users have by then.
+    hands_out = copies and backend.shares_memory and (backend.killable or backend.start is None)
+    others, buffer = other_shapes(actions, count), buffer_shapes(observations, count)
+    sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in buffer[: len(observations.fixed)]]
+    large = [leaf for leaf, size in enumerate(sizes) if size >= handing_out.HANDED_OUT_BYTES]
+    hands_out = hands_out and bool(large) and works_here()
+    fields, end = lay_out(others)
+    spans = []
+    for _ in range(MOST_BUFFERS if hands_out else BUFFERS):
+        begin = _whole_pages(end) if hands_out else end  # a page has nothing of two buffers
+        placed, end = lay_out(buffer, begin)
+        fields += placed
+        spans.append(range(begin, _whole_pages(end)))
+    arena.allocate(spans[BUFFERS - 1].stop, end=spans[-1].stop)
+    buffers = Buffers.of(arena.view(fields), observations, actions)
+    firsts = range(len(others), len(fields), len(buffer))
+    by_buffer = [{leaf: fields[first + leaf] for leaf in large} for first in firsts]
+    if not hands_out:
+        return fields, buffers, None
+    return fields, buffers, HandingOut(arena, spans, by_buffer, there=BUFFERS, one_process=backend.start is None)
+
+
+def _whole_pages(size: int) -> int:
+    return -(-size // PAGE) * PAGE
 
 
 @dataclass(slots=True)

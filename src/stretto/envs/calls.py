@@ -14,10 +14,10 @@ from stretto.core import NextEpisode
 from stretto.envs import messages
 from stretto.envs.arguments import slots_of
 from stretto.envs.counters import Statistics
-from stretto.envs.handing_out import LARGE_BYTES, copiers
 from stretto.errors import UsageError
 from stretto.missions.tasks import Tasks
 from stretto.spaces import Array
+from stretto.workers.handing_out import LARGE_BYTES, copiers
 
 if TYPE_CHECKING:
     from stretto.envs.engine import Engine

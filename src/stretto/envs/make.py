@@ -31,9 +31,9 @@ from stretto.envs.arguments import (
     from_vectorization_mode,
     number_of_envs,
 )
+from stretto.envs.arrays import make_buffers
 from stretto.envs.engine import Engine
 from stretto.envs.group_worker import Blocks, GroupService, Singles, Worlds, block_sizes
-from stretto.envs.handing_out import make_buffers
 from stretto.envs.messages import Attach, Built, Describe, LookAtGlobals
 from stretto.envs.multiagent import MultiAgentVectorEnv
 from stretto.envs.placement import Placement

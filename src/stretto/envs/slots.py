@@ -14,13 +14,13 @@ from gymnasium.vector import AutoresetMode
 from stretto.core import NextEpisode
 from stretto.envs.arrays import BlockRows, Buffers, StepAll, StepAlone
 from stretto.envs.counters import Counters
-from stretto.envs.handing_out import HandingOut
 from stretto.envs.messages import Extras, ResetSlot, Restored, SlotPlan
 from stretto.envs.restoring.history import History
 from stretto.errors import Place, SlotTruncated, user_stacklevel
 from stretto.missions.tasks import Tasks, TaskSource, task_of, task_source
 from stretto.seeding.streams import SeedTree
 from stretto.spaces import Array, SpaceLayout
+from stretto.workers.handing_out import HandingOut
 
 Seeds = Sequence[int | None]
 """The seeds of a reset, one for each slot."""

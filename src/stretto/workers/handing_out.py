@@ -1,8 +1,7 @@
-"""What users may keep of what worlds observed: copies in memory that is used again, or our arrays while nobody has them."""
+"""What a caller may keep of shared arrays: copies in memory that is used again, or the arrays while nobody else has them."""
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import weakref
@@ -10,11 +9,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from stretto.envs.arrays import BUFFERS, MOST_BUFFERS, Buffers, buffer_shapes, other_shapes
-from stretto.spaces import Array, SpaceLayout
-from stretto.workers.arena import Arena, Field, lay_out
-from stretto.workers.base import Backend
-from stretto.workers.private_view import PAGE, PrivateView, faults, works_here
+from stretto.spaces import Array
+from stretto.workers.arena import Arena, Field
+from stretto.workers.private_view import PAGE, PrivateView, faults
 
 LARGE_BYTES = 1 << 16
 """Below this a fresh copy is as fast. Above it most of the time goes into pages that the system clears first."""
@@ -78,53 +75,32 @@ def copiers(arrays: Sequence[Array]) -> list[Copier]:
     return [Copier() for _ in arrays]
 
 
-def make_buffers(
-    arena: Arena, backend: Backend, observations: SpaceLayout, actions: SpaceLayout, count: int, *, copies: bool
-) -> tuple[list[Field], Buffers, HandingOut | None]:
-    """Lay out the arrays of `count` slots; return their fields, the arrays, and what hands them out in place of `copies`."""
-    # A thread that hangs cannot be ended, and might write into what users have by then.
-    hands_out = copies and backend.shares_memory and (backend.killable or backend.start is None)
-    others, buffer = other_shapes(actions, count), buffer_shapes(observations, count)
-    observed = buffer[: len(observations.fixed)]
-    large = [
-        leaf for leaf, (shape, dtype) in enumerate(observed) if math.prod(shape) * dtype.itemsize >= HANDED_OUT_BYTES
-    ]
-    hands_out = hands_out and bool(large) and works_here()
-    fields, end = lay_out(others)
-    spans = []
-    for _ in range(MOST_BUFFERS if hands_out else BUFFERS):
-        begin = _whole_pages(end) if hands_out else end  # a page has nothing of two buffers
-        placed, end = lay_out(buffer, begin)
-        fields += placed
-        spans.append(range(begin, _whole_pages(end)))
-    arena.allocate(spans[BUFFERS - 1].stop, end=spans[-1].stop)
-    buffers = Buffers.of(arena.view(fields), observations, actions)
-    firsts = range(len(others), len(fields), len(buffer))
-    by_buffer = [{leaf: fields[first + leaf] for leaf in large} for first in firsts]
-    return fields, buffers, HandingOut(arena, spans, by_buffer, backend.start is None) if hands_out else None
-
-
-def _whole_pages(size: int) -> int:
-    return -(-size // PAGE) * PAGE
-
-
 class HandingOut:
     """Gives users the arrays of a buffer in place of copies, and says which buffer can be written into.
 
     A buffer whose arrays somebody has is not written until they are gone. What its holder writes into them is not seen by
     us (`PrivateView`), so rows are always what worlds have observed. There are as many buffers as are held at once, and
-    one or two more. Once there are `MOST_BUFFERS` and all are held, one is detached: its holder gets memory of their own,
-    and users get copies until they have let go of something. With `one_process` nobody else ever writes into buffers.
+    one or two more. Once all there can be are held, one is detached: its holder gets memory of their own, and users get
+    copies until they have let go of something.
+
+    Buffers lie in whole pages, `spans`. The first `there` have memory already. `fields` are what is handed out of each.
+    With `one_process` nobody else ever writes into them.
     """
 
     def __init__(
-        self, arena: Arena, spans: Sequence[range], fields: Sequence[Mapping[int, Field]], one_process: bool
+        self,
+        arena: Arena,
+        spans: Sequence[range],
+        fields: Sequence[Mapping[int, Field]],
+        *,
+        there: int,
+        one_process: bool,
     ) -> None:
         self._arena, self._spans, self._one_process = arena, spans, one_process
         self._view = view = PrivateView(arena)
         self._leaves = list(fields[0])
         self._arrays = [[view.array(field) for field in of_buffer.values()] for of_buffer in fields]
-        self._there = BUFFERS  # so many buffers have memory
+        self._there = there
         self._detached: set[int] = set()
         self._clean_since = [-1] * len(spans)
         self._given = self._written = 0  # pages

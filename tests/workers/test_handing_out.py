@@ -6,19 +6,13 @@ from contextlib import closing
 
 import numpy as np
 import pytest
-from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import stretto
-from stretto.envs import handing_out
-from stretto.envs.arrays import BUFFERS, MOST_BUFFERS
-from stretto.envs.handing_out import HANDED_OUT_BYTES, LARGE_BYTES, Copier, make_buffers
-from stretto.spaces import SpaceLayout
-from stretto.workers.arena import Arena
-from stretto.workers.backends import PROCESS
-from stretto.workers.private_view import works_here
-from tests.worlds import Frames
+from stretto.workers import handing_out
+from stretto.workers.arena import Arena, Field
+from stretto.workers.handing_out import LARGE_BYTES, Copier, HandingOut
+from stretto.workers.private_view import PAGE, works_here
 
 LARGE = np.zeros(LARGE_BYTES, np.uint8)
 needs_linux = pytest.mark.skipif(not works_here(), reason="this system cannot tell which pages were written into")
@@ -80,24 +74,32 @@ def test_who_changes_the_form_of_a_copy_changes_no_later_one():
 # ---- arrays that are handed out ----
 
 
+BUFFERS = 8
+PAGES = 256
+SIZE = PAGES * PAGE
+
+
 class Rounds:
     """Writes rounds into buffers as an engine does, each with its number everywhere, and gives them to a user."""
 
     def __init__(self) -> None:
-        observed = SpaceLayout(spaces.Box(0, 255, (HANDED_OUT_BYTES,), np.uint8))
         self.arena = Arena.create(shared=True)
-        spaces_of = observed, SpaceLayout(spaces.Discrete(2))
-        _, self.buffers, self.handing_out = make_buffers(self.arena, PROCESS, *spaces_of, 1, copies=True)
+        self.arena.allocate(2 * SIZE, end=BUFFERS * SIZE)
+        spans = [range(k * SIZE, (k + 1) * SIZE) for k in range(BUFFERS)]
+        fields = [Field((1, SIZE), np.dtype(np.uint8), span.start) for span in spans]
+        self.buffers = self.arena.view(fields)
+        large = [{0: field} for field in fields]
+        self.handing_out = HandingOut(self.arena, spans, large, there=2, one_process=False)
         self.buffer = self.number = 0
 
     def step(self):
         """Return what a user gets; `None` if it had to be copied."""
-        last = self.buffers.observations[self.buffer][0].copy()
+        last = self.buffers[self.buffer].copy()
         buffer = self.handing_out.free(self.buffer)
         assert buffer != self.buffer
         self.number = self.number % 250 + 1
-        self.buffers.observations[buffer][0][:] = self.number
-        assert np.array_equal(self.buffers.observations[self.buffer][0], last)  # were a worker to die now, we needed it
+        self.buffers[buffer][:] = self.number
+        assert np.array_equal(self.buffers[self.buffer], last)  # were a worker to die now, we needed it
         self.buffer = buffer
         return self.handing_out.give(buffer).get(0)
 
@@ -140,9 +142,9 @@ def test_a_tensor_keeps_what_was_handed_out():
 @needs_linux
 def test_who_keeps_all_gets_copies_in_the_end_and_arrays_again_when_they_let_go():
     with closing(Rounds()) as rounds:
-        kept = [rounds.step() for _ in range(2 * MOST_BUFFERS)]
-        assert [one is None for one in kept] == [False] * MOST_BUFFERS + [True] * MOST_BUFFERS
-        assert all(np.all(one == number + 1) for number, one in enumerate(kept[:MOST_BUFFERS]))
+        kept = [rounds.step() for _ in range(2 * BUFFERS)]
+        assert [one is None for one in kept] == [False] * BUFFERS + [True] * BUFFERS
+        assert all(np.all(one == number + 1) for number, one in enumerate(kept[:BUFFERS]))
         kept.clear()
         again = rounds.step()
         assert np.all(again == rounds.number)
@@ -153,7 +155,7 @@ def test_who_changes_the_form_of_an_array_changes_no_later_one():
     with closing(Rounds()) as rounds:
         for _ in range(4):
             given = rounds.step()
-            assert given.shape == (1, HANDED_OUT_BYTES)
+            assert given.shape == (1, SIZE)
             assert given.flags.writeable
             given.shape = 2, -1
             given.flags.writeable = False
@@ -199,7 +201,7 @@ def test_whatever_is_held_dropped_and_written_into_it_stays_as_its_holder_has_it
         for move, which in moves:
             given = rounds.step()
             if given is None:
-                given = np.full((1, HANDED_OUT_BYTES), rounds.number, np.uint8)
+                given = np.full((1, SIZE), rounds.number, np.uint8)
             assert np.all(given == rounds.number)
             match move:
                 case "drop":
@@ -216,44 +218,3 @@ def test_whatever_is_held_dropped_and_written_into_it_stays_as_its_holder_has_it
             assert all(np.array_equal(one, copied) for one, copied in held)
     rounds.close()
     assert all(np.array_equal(one, copied) for one, copied in held)
-
-
-# ---- which vector environments hand out ----
-
-
-@needs_linux
-@pytest.mark.parametrize(
-    ("options", "hands_out"),
-    [
-        ({"backend": "serial"}, True),
-        ({"backend": "process", "workers": 2}, True),
-        ({"backend": "thread", "workers": 2}, False),  # one that hangs cannot be ended
-        ({"backend": "process", "workers": 2, "transport": "message"}, False),
-        ({"backend": "serial", "copy": False}, False),
-    ],
-    ids=str,
-)
-def test_large_arrays_are_handed_out_where_nobody_else_can_write_into_them(options, hands_out):
-    with stretto.make_vec(Frames, 2, **options) as envs:
-        assert (envs.engine.state.handing_out is not None) == hands_out
-        envs.reset(seed=0)
-        used = set()
-        for _ in range(8):
-            observations = envs.step([0, 1]).observations
-            used.add(observations.ctypes.data)
-        assert len(envs.engine.state.buffers.rewards) == (MOST_BUFFERS if hands_out else BUFFERS)
-        assert len(used) == 2 or not hands_out
-
-
-def test_small_arrays_are_copied():
-    with stretto.make_vec("CartPole-v1", 2, backend="serial") as envs:
-        assert envs.engine.state.handing_out is None
-
-
-def test_where_the_system_does_not_tell_what_was_written_all_is_copied(monkeypatch):
-    monkeypatch.setattr(handing_out, "works_here", lambda: False)
-    with stretto.make_vec(Frames, 2, backend="serial") as envs:
-        assert envs.engine.state.handing_out is None
-        envs.reset(seed=0)
-        given = (envs.step([0, 1]).observations for _ in range(12))
-        assert all(np.array_equal(one, copied) for one, copied in [(one, one.copy()) for one in given])
