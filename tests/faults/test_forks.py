@@ -81,6 +81,9 @@ del before
 fork()
 assert [step(envs, held) for _ in range(15)] == expected[25:]
 check(held)
+fork()
+rows = envs.reset(options={"reset_mask": np.array([True, False])})[0]
+assert np.all(rows[0] == 0) and np.all(rows[1] == expected[-1][1])
 envs.close()
 check(held)
 for parent, child in children:
