@@ -203,8 +203,13 @@ def test_small_arrays_are_copied():
         assert envs.engine.state.handing_out is None
 
 
-def test_where_the_system_does_not_tell_what_was_written_all_is_copied(monkeypatch):
-    monkeypatch.setattr(arrays, "works_here", lambda: False)
+def _no_more_maps(*_, **__):
+    raise OSError("Cannot allocate memory")
+
+
+@pytest.mark.parametrize("name", ["works_here", "HandingOut"])
+def test_where_the_system_does_not_help_all_is_copied(name, monkeypatch):
+    monkeypatch.setattr(arrays, name, _no_more_maps if name == "HandingOut" else lambda: False)
     with stretto.make_vec(Frames, 2, backend="serial") as envs:
         assert envs.engine.state.handing_out is None
         envs.reset(seed=0)

@@ -92,7 +92,26 @@ for parent, child in children:
 """
 
 
-@pytest.mark.parametrize("program", [STEPPED_BY_THE_PARENT, STEPPED_BY_ALL], ids=["process", "serial"])
+CLOSED_IN_THE_CHILD = """
+envs = make(backend="process", workers=1)  # the caller, who may have others later
+assert [step(envs, held) for _ in range(10)] == expected[:10]
+child = os.fork()
+if child == 0:
+    try:
+        envs.step([0, 1])
+    except stretto.ClosedError:
+        os._exit(0)
+    os._exit(1)
+assert os.waitpid(child, 0)[1] == 0
+assert [step(envs, held) for _ in range(15)] == expected[10:25]
+check(held)
+envs.close()
+"""
+
+PROGRAMS = {"process": STEPPED_BY_THE_PARENT, "serial": STEPPED_BY_ALL, "one worker": CLOSED_IN_THE_CHILD}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_what_was_handed_out_stays_in_both_processes(program):
     command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", PROGRAM + program]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Hashable, Sequence
@@ -146,9 +147,11 @@ def make_buffers(
     buffers = Buffers.of(arena.view(fields), observations, actions)
     firsts = range(len(others), len(fields), len(buffer))
     by_buffer = [{leaf: fields[first + leaf] for leaf in large} for first in firsts]
-    if not hands_out:
-        return fields, buffers, None
-    return fields, buffers, HandingOut(arena, spans, by_buffer, there=BUFFERS, one_process=backend.start is None)
+    hands: HandingOut | None = None
+    if hands_out:
+        with contextlib.suppress(OSError):  # where a program may not map as much as it likes, all is copied
+            hands = HandingOut(arena, spans, by_buffer, there=BUFFERS, one_process=backend.start is None)
+    return fields, buffers, hands
 
 
 def _whole_pages(size: int) -> int:

@@ -128,7 +128,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         on_crash: what becomes of the episodes of a worker that died: `"replay"`, `"truncate"` or `"raise"`.
         max_restarts: how often in a row a worker may die before it is given up.
         replay_limit: how many steps of an episode are kept for a replay.
-        copy: whether arrays are copied; if not, they are overwritten by the second step after.
+        copy: whether arrays are yours to keep and to change; if not, they are overwritten by the second step after.
         native_threads: how many threads libraries such as BLAS and torch use for a computation, in workers and while the
             caller steps environments itself. Another number may change the last bits of what environments compute.
         vectorized: `True` uses the vectorized form of an id (its `vector_entry_point`), or a function

@@ -106,9 +106,12 @@ class SlotState:
         target = self.buffer
         if self.handing_out is not None and not self.handing_out.is_free(target):
             target = self.free_buffer(target)
-        where = [self.buffer_of(slot) for slot in range(self.count)]
-        for source in set(where) - {target}:
-            self.copy_rows([slot for slot, buffer in enumerate(where) if buffer == source], source, target)
+        by_source: dict[int, list[int]] = {}
+        for slot in self.own_buffer if target == self.buffer else range(self.count):
+            by_source.setdefault(self.buffer_of(slot), []).append(slot)
+        for source, slots in by_source.items():
+            if source != target:
+                self.copy_rows(slots, source, target)
         self.buffer = target
         self.own_buffer.clear()
 

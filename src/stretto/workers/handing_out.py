@@ -114,6 +114,8 @@ class HandingOut:
         for buffer in there:
             if _nobody_has(self._arrays[buffer]):
                 return buffer
+        if self._parted:
+            return there[0]
         if self._there < len(self._spans) and self._arena.fill(self._spans[self._there]):
             self._there += 1
             return self._there - 1
