@@ -230,7 +230,7 @@ def print_table(cells: list[Cell], cores: int) -> None:
         print(f"{cell.world if cell.world != world else '':14}{cell.contestant:22}  {figures}")
         world = cell.world
     print("\nx plain: median of the ratios to the plain loop just before and after, ± half their interquartile range")
-    print(f"share: of {cores} cores x plain loop; '{AUTO_COPY}' has copy=True, the others overwrite batches")
+    print(f"share: of {cores} cores x plain loop; those with 'copies' have copy=True, the others overwrite batches")
     print("idle: x plain in the turns before and after which all cores were at full speed (how many of them)")
     print(
         "at best: x plain while nothing disturbs: the quickest tenth of the steps, in the quickest tenth of the rounds"

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 import stretto
 from stretto.envs.infos import info_of
 from stretto.testing import difference
+from stretto.workers import handing_out
 from tests.faults.killing import Killer
 from tests.faults.worlds import Adjustable, GlobalDriftWithKnobs, OwnGeneratorWithKnobs
+from tests.keeping import Keeps
 from tests.workers.fake import AFTER, BEFORE, UNCOUNTED, UNSENT, Death, Delay, Hang, Script, make_fake_vec
 
 pytestmark = pytest.mark.timeout(60)
@@ -214,9 +216,18 @@ class Watched:
 
 
 def check_on_fakes(
-    world: str, todo: Any, faults: list[Any], options: dict[str, Any], layout: dict[str, Any], **rule: Any
+    world: str,
+    todo: Any,
+    faults: list[Any],
+    options: dict[str, Any],
+    layout: dict[str, Any],
+    keeps: Keeps | None = None,
+    **rule: Any,
 ) -> Watched:
-    """Check that slots which are known to be as if nothing had happened give what the serial backend gives."""
+    """Check that slots which are known to be as if nothing had happened give what the serial backend gives.
+
+    Somebody may keep what operations give, and write into it.
+    """
     todo = todo(options["autoreset_mode"] == "Disabled")
     expected = serial_run(WORLDS[world], todo, **options)
     script = Script(*faults)
@@ -224,7 +235,11 @@ def check_on_fakes(
     watched = Watched(envs, restores=not rule)
     with _closing(envs, script):
         for number, (one, wanted) in enumerate(zip(todo, expected, strict=True)):
-            check_rows(watched.do(one), wanted, watched.intact, f"operation {number}, {one}")
+            rows = watched.do(one)
+            check_rows(rows, wanted, watched.intact, f"operation {number}, {one}")
+            if keeps is not None:
+                keeps.take(rows)
+            del rows
         assert envs.statistics().truncations == len(watched.truncated)
     event(f"{len(script.struck)} faults struck")
     return watched
@@ -252,6 +267,19 @@ def test_whatever_is_done_and_whoever_is_lost_it_gives_the_same(world, todo, fau
     watched = check_on_fakes(world, todo, faults, options, layout)
     assert watched.intact == set(range(SLOTS))
     assert watched.truncated == []
+
+
+@quickly
+@given(any_world, todos, faults, options, layouts, st.builds(Keeps, st.integers(0, 9), st.integers(0, 12)))
+def test_whatever_somebody_keeps_and_writes_into_meanwhile_it_gives_the_same(
+    world, todo, faults, options, layout, keeps
+):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(handing_out, "HANDED_OUT_BYTES", 1)
+        patch.setattr(handing_out, "_WRITTEN_SHARE", 1e9)
+        watched = check_on_fakes(world, todo, faults, options, layout, keeps)
+    assert watched.truncated == []
+    keeps.check()
 
 
 @quickly

@@ -187,6 +187,20 @@ class ReusesItsArray(World):
         return self.see(), 1.0, self.steps >= self.length, False, {}
 
 
+class Frames(World):
+    """Observes a frame of 600 kB, which has the number of the step everywhere; episodes end by their own `np_random`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(0, 255, (1000, 600), np.uint8)
+
+    def see(self) -> Any:
+        return np.full((1000, 600), self.steps, np.uint8)
+
+    def move(self, action: Any) -> Result:
+        return self.see(), float(action), bool(self.np_random.random() < 0.02), False, {}
+
+
 class Returns(World):
     """Returns at step `at_step` what it was given instead: an observation, a reward, or all five values."""
 

@@ -1,10 +1,10 @@
-"""The arrays of all slots, by role; infos in shared memory; which numbers stand for steps; copies of large arrays."""
+"""The arrays of all slots, by role; infos in shared memory; which numbers stand for steps."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
-import sys
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -13,11 +13,20 @@ import numpy as np
 
 from stretto.envs.infos import BatchInfos, InfoKind, Infos, Table
 from stretto.spaces import Array, SpaceLayout, Target
+from stretto.workers import handing_out
+from stretto.workers.arena import Arena, Field, lay_out
+from stretto.workers.base import Backend
+from stretto.workers.handing_out import HandingOut
+from stretto.workers.private_view import PAGE, works_here
 
 STEP_ALL = 0
 """Signal: step every world; `STEP_ALL + buffer`. For a step of some worlds see `step_some`."""
 
 BUFFERS = 2
+"""How many buffers there are where results are copied or overwritten."""
+
+MOST_BUFFERS = 8
+"""How many there are where their arrays are handed out (see `HandingOut`), and how many a signal can tell apart."""
 
 INFO_BYTES = 256
 """The room for a slot's infos: about 28 numbers, each with a byte that says whether it is there."""
@@ -41,13 +50,13 @@ def step_some(indices: Sequence[int], buffer: int) -> int:
     """Return the signal that steps some worlds of a worker, all in one window: those from a multiple of `WINDOW` on."""
     window = indices[0] // WINDOW
     chosen = sum(1 << i - window * WINDOW for i in indices)
-    return BUFFERS * (window << WINDOW | chosen) + buffer
+    return MOST_BUFFERS * (window << WINDOW | chosen) + buffer
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def stepped_by(signal: int) -> list[int]:
     """Return the worlds that a signal of `step_some` means, in order."""
-    window, chosen = divmod(signal // BUFFERS, 1 << WINDOW)
+    window, chosen = divmod(signal // MOST_BUFFERS, 1 << WINDOW)
     return [window * WINDOW + i for i in range(WINDOW) if chosen >> i & 1]
 
 
@@ -61,19 +70,23 @@ def shares(places: Sequence[Hashable], most: int) -> list[list[int]]:
     return [rows[i : i + most] for rows in alike.values() for i in range(0, len(rows), most)]
 
 
-def array_shapes(
-    observations: SpaceLayout, actions: SpaceLayout, count: int
-) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Return the arrays of `count` slots: twice observations, rewards and flags; then actions, starts, room for infos."""
+Shapes = list[tuple[tuple[int, ...], np.dtype[Any]]]
+
+
+def buffer_shapes(observations: SpaceLayout, count: int) -> Shapes:
+    """Return the arrays of a buffer for `count` slots: observations, one a leaf, then rewards and both flags."""
     flag = np.dtype(np.bool_)
-    once = [*observations.shapes(count), ((count,), np.dtype(np.float64)), ((count,), flag), ((count,), flag)]
-    starts, room = ((count,), np.dtype(np.int64)), ((count, INFO_BYTES), np.dtype(np.uint8))
-    return [*once * BUFFERS, *actions.shapes(count), starts, room]
+    return [*observations.shapes(count), ((count,), np.dtype(np.float64)), ((count,), flag), ((count,), flag)]
+
+
+def other_shapes(actions: SpaceLayout, count: int) -> Shapes:
+    """Return the arrays of `count` slots that there are once: actions, one a leaf, then starts and room for infos."""
+    return [*actions.shapes(count), ((count,), np.dtype(np.int64)), ((count, INFO_BYTES), np.dtype(np.uint8))]
 
 
 @dataclass(slots=True)
 class Buffers:
-    """The arrays of `array_shapes`, by role. `starts` is what a slot's group had counted when its episode began."""
+    """All arrays, by role. `starts` is what a slot's group had counted when its episode began."""
 
     observations: list[list[Array]]
     rewards: list[Array]
@@ -84,17 +97,19 @@ class Buffers:
     info_room: Array | None = None
 
     @classmethod
-    def of(cls, arrays: list[Array], leaves: int) -> Buffers:
+    def of(cls, arrays: list[Array], observations: SpaceLayout, actions: SpaceLayout) -> Buffers:
+        """Take the arrays of `other_shapes`, and then those of each buffer."""
+        leaves, others = len(observations.fixed), len(actions.fixed) + 2
         size = leaves + 3
-        sets = [arrays[b * size : (b + 1) * size] for b in range(BUFFERS)]
+        buffers = [arrays[first : first + size] for first in range(others, len(arrays), size)]
         return cls(
-            observations=[s[:leaves] for s in sets],
-            rewards=[s[leaves] for s in sets],
-            terminated=[s[leaves + 1] for s in sets],
-            truncated=[s[leaves + 2] for s in sets],
-            actions=arrays[BUFFERS * size : -2],
-            starts=arrays[-2],
-            info_room=arrays[-1],
+            observations=[buffer[:leaves] for buffer in buffers],
+            rewards=[buffer[leaves] for buffer in buffers],
+            terminated=[buffer[leaves + 1] for buffer in buffers],
+            truncated=[buffer[leaves + 2] for buffer in buffers],
+            actions=arrays[: others - 2],
+            starts=arrays[others - 2],
+            info_room=arrays[others - 1],
         )
 
     def results(self, buffer: int) -> list[Array]:
@@ -109,6 +124,38 @@ class Buffers:
         only = layout.only is not None
         self.observations[k] = [observations] if only else [leaf.get(observations) for leaf in layout.fixed]
         self.rewards[k], self.terminated[k], self.truncated[k] = rewards, terminated, truncated
+
+
+def make_buffers(
+    arena: Arena, backend: Backend, observations: SpaceLayout, actions: SpaceLayout, count: int, *, copies: bool
+) -> tuple[list[Field], Buffers, HandingOut | None]:
+    """Lay out the arrays of `count` slots; return their fields, the arrays, and what hands them out in place of `copies`."""
+    # A thread that hangs cannot be ended, and might write into what users have by then.
+    hands_out = copies and backend.shares_memory and (backend.killable or backend.start is None)
+    others, buffer = other_shapes(actions, count), buffer_shapes(observations, count)
+    sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in buffer[: len(observations.fixed)]]
+    large = [leaf for leaf, size in enumerate(sizes) if size >= handing_out.HANDED_OUT_BYTES]
+    hands_out = hands_out and bool(large) and works_here()
+    fields, end = lay_out(others)
+    spans = []
+    for _ in range(MOST_BUFFERS if hands_out else BUFFERS):
+        begin = _whole_pages(end) if hands_out else end  # a page has nothing of two buffers
+        placed, end = lay_out(buffer, begin)
+        fields += placed
+        spans.append(range(begin, _whole_pages(end)))
+    arena.allocate(spans[BUFFERS - 1].stop, end=spans[-1].stop)
+    buffers = Buffers.of(arena.view(fields), observations, actions)
+    firsts = range(len(others), len(fields), len(buffer))
+    by_buffer = [{leaf: fields[first + leaf] for leaf in large} for first in firsts]
+    hands: HandingOut | None = None
+    if hands_out:
+        with contextlib.suppress(OSError):  # where a program may not map as much as it likes, all is copied
+            hands = HandingOut(arena, spans, by_buffer, there=BUFFERS, one_process=backend.start is None)
+    return fields, buffers, hands
+
+
+def _whole_pages(size: int) -> int:
+    return -(-size // PAGE) * PAGE
 
 
 @dataclass(slots=True)
@@ -176,48 +223,6 @@ def _places(shape: tuple[int, int]) -> Array:
 def as_actions(layout: SpaceLayout, arrays: Sequence[Array]) -> Any:
     """Return actions, which lie in one array a leaf, as a group takes them: one a row, or the array itself."""
     return arrays[0] if layout.only is not None else [layout.row(arrays, (), i) for i in range(len(arrays[0]))]
-
-
-LARGE_BYTES = 1 << 16
-"""Below this a fresh copy is as fast. Above it most of the time goes into pages that the system clears first."""
-
-_KEPT = 4
-
-
-def _references_of_an_unused() -> int:
-    """Count the references to an array that only our list has: it differs between versions of Python."""
-    for kept in [np.zeros(1)]:
-        return sys.getrefcount(kept)
-    raise AssertionError("unreachable")
-
-
-_UNUSED = _references_of_an_unused()
-
-
-class Copier:
-    """Copies one array again and again; a caller that keeps a copy keeps it for good."""
-
-    def __init__(self) -> None:
-        self._kept: list[Array] = []
-
-    def copy(self, array: Array) -> Array:
-        """Return a copy that nobody else has."""
-        if array.nbytes < LARGE_BYTES:
-            return array.copy()
-        for kept in self._kept:
-            # Views, tensors and memoryviews of an array count as references to it.
-            if sys.getrefcount(kept) == _UNUSED:
-                np.copyto(kept, array)
-                return kept
-        fresh = array.copy()
-        if len(self._kept) < _KEPT:
-            self._kept.append(fresh)
-        return fresh
-
-
-def copiers(arrays: Sequence[Array]) -> list[Copier]:
-    """Return a copier for each array."""
-    return [Copier() for _ in arrays]
 
 
 _MOST_KINDS = 60

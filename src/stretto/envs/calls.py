@@ -13,11 +13,11 @@ from stretto.actions import ActionGate
 from stretto.core import NextEpisode
 from stretto.envs import messages
 from stretto.envs.arguments import slots_of
-from stretto.envs.arrays import LARGE_BYTES, copiers
 from stretto.envs.counters import Statistics
 from stretto.errors import UsageError
 from stretto.missions.tasks import Tasks
 from stretto.spaces import Array
+from stretto.workers.handing_out import LARGE_BYTES, copiers
 
 if TYPE_CHECKING:
     from stretto.envs.engine import Engine
@@ -40,7 +40,8 @@ class WorldCalls:
         observed = engine.state.buffers.observations[0]
         self._copiers = copiers(observed)
         # One small array, as most worlds have it, is copied with nothing around it: this stands in every step.
-        self._small = copy and engine.state.observations.only is not None and observed[0].nbytes < LARGE_BYTES
+        small = engine.state.observations.only is not None and observed[0].nbytes < LARGE_BYTES
+        self._small = copy and small and engine.state.handing_out is None
         self._finalizer = weakref.finalize(self, engine.close)
 
     def _observations(self) -> Any:
@@ -48,7 +49,10 @@ class WorldCalls:
         state = self._engine.state
         arrays = state.buffers.observations[state.buffer]
         if self._copy:
-            arrays = [copier.copy(array) for copier, array in zip(self._copiers, arrays, strict=True)]
+            given = {} if state.handing_out is None else state.handing_out.give(state.buffer)
+            arrays = [
+                given[leaf] if leaf in given else self._copiers[leaf].copy(array) for leaf, array in enumerate(arrays)
+            ]
         return state.observations.batch(arrays, state.objects)
 
     @property

@@ -92,7 +92,7 @@ class Engine:
             self.flying.clear()
             self._begun = None
         state.align()
-        buffer = 1 - state.buffer
+        buffer = state.free_buffer(state.buffer)
         self.stuck = "a reset was interrupted or failed"
         shares = [[resets[slot] for slot in seat.factory.slots if slot in resets] for seat in supervisor.seats]
         requests = [
@@ -123,7 +123,7 @@ class Engine:
         self.stuck = "a reset was interrupted or failed"
         state, requests = self.state, []
         for how in state.plan_reset(seeds, options, slots):
-            slot, buffer = how.slot, 1 - state.buffer_of(how.slot)
+            slot, buffer = how.slot, state.free_buffer(state.buffer_of(how.slot))
             state.last_reset[slot] = how
             if how.seed is not None:
                 state.history.forget(slot)
@@ -206,7 +206,7 @@ class Engine:
             state.align()
             state.note_ended(state.buffer)
         self.stuck = _STEP_FAILED
-        return 1 - state.buffer
+        return state.free_buffer(state.buffer)
 
     def _ask_to_step(self, admitted: list[Any], buffer: int) -> list[Request]:
         requests, actions = [], self.state.actions
@@ -268,7 +268,7 @@ class Engine:
         self.recovery.move_out(self.supervisor)
         for rows in shares([(*self._windows[slot], state.buffer_of(slot)) for slot in slots], together):
             some = [slots[row] for row in rows]
-            seat, buffer = self._seat_of[some[0]], 1 - state.buffer_of(some[0])
+            seat, buffer = self._seat_of[some[0]], state.free_buffer(state.buffer_of(some[0]))
             parts = [admitted[row] for row in rows] if state.actions.loose else [array[rows] for array in admitted]
             if self._by_signal:
                 for target, array in zip(state.buffers.actions, parts, strict=True):
@@ -385,7 +385,7 @@ class Engine:
     def disown(self) -> None:
         """Let a process that was forked off keep its hands off the workers: they are its parent's."""
         self.alone = SingleUser()  # whichever thread had it, it is not in this process
-        if self.supervisor.remote:
+        if self.supervisor.remote or self.supervisor.backend.pickles:  # then memory is shared, too
             self._closed = "the workers of this vector environment belong to the process that this one was forked from"
 
 

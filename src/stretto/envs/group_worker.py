@@ -12,7 +12,18 @@ from typing import Any, cast
 import numpy as np
 
 from stretto.envs import messages
-from stretto.envs.arrays import BUFFERS, Buffers, InfoBuffer, Rows, StepAlone, array_shapes, as_actions, stepped_by
+from stretto.envs.arrays import (
+    BUFFERS,
+    MOST_BUFFERS,
+    Buffers,
+    InfoBuffer,
+    Rows,
+    StepAlone,
+    as_actions,
+    buffer_shapes,
+    other_shapes,
+    stepped_by,
+)
 from stretto.envs.batched_group import BatchedGroup, BlockMaker
 from stretto.envs.group import Group
 from stretto.envs.infos import BatchInfos, Table
@@ -197,10 +208,10 @@ class GroupService:
             self._group.record(self._records)
 
     def signal(self, code: int) -> object:
-        buffer = code & 1
+        buffer = code % MOST_BUFFERS
         group = self._group
         assert self._buffers is not None
-        if code < BUFFERS:
+        if code < MOST_BUFFERS:
             actions = self._take_actions(slice(None))
             extras = group.step(group.everyone, actions, self._rows[buffer])
             if extras is not None and self._info_buffer is not None:
@@ -277,15 +288,15 @@ class GroupService:
 
     def _attach(self, message: Attach) -> StepAlone | None:
         """Take the arrays; return how a caller who has all worlds itself steps them, if it gave its own."""
-        group, leaves = self._group, len(self._observations.fixed)
+        group, layouts = self._group, (self._observations, self._actions)
         if message.fields is None:
             self._shared = False
-            shapes = array_shapes(self._observations, self._actions, group.count)
-            self._buffers = Buffers.of([np.zeros(shape, dtype) for shape, dtype in shapes], leaves)
+            shapes = other_shapes(self._actions, group.count) + buffer_shapes(self._observations, group.count) * BUFFERS
+            self._buffers = Buffers.of([np.zeros(shape, dtype) for shape, dtype in shapes], *layouts)
         else:
             own = slice(group.first, group.first + group.count)
             arrays = [array[own] for array in self._port.arena.view(message.fields)]
-            self._buffers = message.buffers or Buffers.of(arrays, leaves)
+            self._buffers = message.buffers or Buffers.of(arrays, *layouts)
             if self._port.pickles and self._buffers.info_room is not None:
                 self._info_buffer = InfoBuffer(group.first, self._buffers.info_room)
         b = self._buffers
@@ -297,7 +308,7 @@ class GroupService:
                 b.terminated[k],
                 b.truncated[k],
             )
-            for k in range(BUFFERS)
+            for k in range(len(b.observations))
         ]
         if message.buffers is None:
             return None

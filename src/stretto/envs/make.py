@@ -31,7 +31,7 @@ from stretto.envs.arguments import (
     from_vectorization_mode,
     number_of_envs,
 )
-from stretto.envs.arrays import Buffers, array_shapes
+from stretto.envs.arrays import make_buffers
 from stretto.envs.engine import Engine
 from stretto.envs.group_worker import Blocks, GroupService, Singles, Worlds, block_sizes
 from stretto.envs.messages import Attach, Built, Describe, LookAtGlobals
@@ -48,7 +48,6 @@ from stretto.missions.pools import is_pool
 from stretto.missions.resolve import makers as makers_of
 from stretto.missions.tasks import Tasks, check_tasks, first_resets
 from stretto.spaces import SpaceLayout
-from stretto.workers.arena import lay_out
 from stretto.workers.backends import MESSAGE_PROCESS, PROCESS, SERIAL, backend_named
 from stretto.workers.cluster import current_cluster
 from stretto.workers.fewer import start_or_fewer
@@ -129,7 +128,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
         on_crash: what becomes of the episodes of a worker that died: `"replay"`, `"truncate"` or `"raise"`.
         max_restarts: how often in a row a worker may die before it is given up.
         replay_limit: how many steps of an episode are kept for a replay.
-        copy: whether arrays are copied; if not, they are overwritten by the second step after.
+        copy: whether arrays are yours to keep and to change; if not, they are overwritten by the second step after.
         native_threads: how many threads libraries such as BLAS and torch use for a computation, in workers and while the
             caller steps environments itself. Another number may change the last bits of what environments compute.
         vectorized: `True` uses the vectorized form of an id (its `vector_entry_point`), or a function
@@ -195,7 +194,7 @@ def make_vec(  # noqa: PLR0913  the public constructor: every choice has a name 
     supervisor, groups, chosen = _start(worlds, chosen, recovery, budget, native_threads)
     try:
         built = agree(groups, [seat.factory.slots.start for seat in supervisor.seats], num_envs, observation_mode)
-        state = _state(supervisor, recovery, built, num_envs, replay_limit, group)
+        state = _state(supervisor, recovery, built, replay_limit, group, copy=copy)
         state.set_tasks(tasks)
         watch = _globals_watch(supervisor, start_timeout)
     except BaseException:
@@ -346,17 +345,16 @@ def _consider_vectorized(worlds: Worlds, makers: Sequence[Maker], group: GroupSe
 
 
 def _state(
-    supervisor: Supervisor, recovery: Recovery, built: Built, count: int, replay_limit: int, group: GroupSettings
+    supervisor: Supervisor, recovery: Recovery, built: Built, replay_limit: int, group: GroupSettings, *, copy: bool
 ) -> SlotState:
     """Lay out the arrays and tell the workers where they are; where the caller has the only block, its own are taken."""
     observations, actions = SpaceLayout(built.observation_space), SpaceLayout(built.action_space)
-    modes = group.autoreset_mode, group.episode_seeds
-    state = SlotState(observations, actions, count, replay_limit, *modes)
-    fields, size = lay_out(array_shapes(observations, actions, count))
-    supervisor.arena.allocate(size)
-    state.buffers = Buffers.of(supervisor.arena.view(fields), len(observations.fixed))
-    shared = fields if supervisor.backend.shares_memory else None
-    alone = built.blocks == 1 and supervisor.seats[0].inline and shared is not None
+    backend, count = supervisor.backend, supervisor.seats[-1].factory.slots.stop
+    state = SlotState(observations, actions, count, replay_limit, group.autoreset_mode, group.episode_seeds)
+    alone = built.blocks == 1 and supervisor.seats[0].inline and backend.shares_memory
+    what = backend, observations, actions, count
+    fields, state.buffers, state.handing_out = make_buffers(supervisor.arena, *what, copies=copy and not alone)
+    shared = fields if backend.shares_memory else None
     handed_over = state.buffers if alone and not observations.loose and not actions.loose else None
     step_alone, *_ = recovery.attach(supervisor, Attach(shared, handed_over), state)
     first = supervisor.seats[0].worker

@@ -20,6 +20,7 @@ from stretto.errors import Place, SlotTruncated, user_stacklevel
 from stretto.missions.tasks import Tasks, TaskSource, task_of, task_source
 from stretto.seeding.streams import SeedTree
 from stretto.spaces import Array, SpaceLayout
+from stretto.workers.handing_out import HandingOut
 
 Seeds = Sequence[int | None]
 """The seeds of a reset, one for each slot."""
@@ -58,19 +59,19 @@ class SlotState:
         self._announced: list[dict[int, NextEpisode]] = [{} for _ in range(count)]
         self._given: list[dict[int, Any]] = [{} for _ in range(count)]
         self.buffers: Buffers
+        self.handing_out: HandingOut | None = None  # where users get arrays of the buffers themselves
         self.step_alone: StepAlone | None = None  # where the caller has all slots itself, in one block
         self.step_all: StepAll | None = None  # where it has all of them, one by one
 
     # ---- arrays ----
 
-    def let_go(self) -> None:
-        """Let go of the arrays: whoever holds a closed vector environment should not hold its memory."""
-        self.buffers = Buffers([], [], [], [], [])
-        self.step_alone = self.step_all = None
-
     def buffer_of(self, slot: int) -> int:
         """The buffer that holds the slot's last row."""
         return self.own_buffer.get(slot, self.buffer)
+
+    def free_buffer(self, last: int) -> int:
+        """A buffer to write into, other than the one that has the `last` rows; nobody has its arrays."""
+        return 1 - last if self.handing_out is None else self.handing_out.free(last)
 
     def note_ended(self, buffer: int) -> None:
         """Take note of which episodes are over, other than by a step of all."""
@@ -88,28 +89,46 @@ class SlotState:
 
     def gather(self, slots: Sequence[int]) -> tuple[Any, Array, Array, Array]:
         """Return copies of the last rows of `slots`: a batch of observations, rewards and both flags."""
-        rows, second = np.asarray(slots, np.intp), np.array([self.buffer_of(slot) == 1 for slot in slots])
-        picked = []
-        for one, other in zip(self.buffers.results(0), self.buffers.results(1), strict=True):
-            copied = one[rows]
-            copied[second] = other[rows[second]]
-            picked.append(copied)
+        rows, where = np.asarray(slots, np.intp), np.array([self.buffer_of(slot) for slot in slots], np.intp)
+        first, *others = sorted(set(where.tolist())) or [self.buffer]
+        picked = [array[rows] for array in self.buffers.results(first)]
+        for buffer in others:
+            there = where == buffer
+            for copied, array in zip(picked, self.buffers.results(buffer), strict=True):
+                copied[there] = array[rows[there]]
         *arrays, rewards, terminated, truncated = picked
         objects = [[values[slot] for slot in slots] for values in self.objects]
         return self.observations.batch(arrays, objects), rewards, terminated, truncated
 
     def align(self) -> None:
         """Bring the last rows of all slots into one buffer, after slots were stepped one by one."""
-        for slot, buffer in self.own_buffer.items():
-            if buffer != self.buffer:
-                self.copy_rows([slot], buffer, self.buffer)
+        if not self.own_buffer:
+            return
+        target = self.buffer
+        if self.handing_out is not None and not self.handing_out.is_free(target):
+            target = self.free_buffer(target)
+        by_source: dict[int, list[int]] = {}
+        for slot in self.own_buffer if target == self.buffer else range(self.count):
+            by_source.setdefault(self.buffer_of(slot), []).append(slot)
+        for source, slots in by_source.items():
+            if source != target:
+                self.copy_rows(slots, source, target)
+        self.buffer = target
         self.own_buffer.clear()
 
     def copy_rows(self, slots: Sequence[int], source: int, target: int) -> None:
-        """Copy rows from one buffer to the other."""
+        """Copy rows from one buffer to another."""
         rows = list(slots)
         for one, other in zip(self.buffers.results(source), self.buffers.results(target), strict=True):
             other[rows] = one[rows]
+
+    def let_go(self) -> None:
+        """Let go of all arrays: whoever holds a closed vector environment should not hold its memory."""
+        self.buffers = Buffers([], [], [], [], [])
+        self.step_alone = self.step_all = None
+        if self.handing_out is not None:
+            self.handing_out.close()
+        self.handing_out = None
 
     def take(self, extras: Extras | None, buffer: int, slots: Sequence[int] | slice) -> None:
         """Take in what came beside the arrays, and the arrays themselves where they were sent."""

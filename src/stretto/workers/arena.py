@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import tempfile
@@ -13,6 +14,13 @@ import numpy as np
 import psutil
 
 from stretto.errors import ResourceError, resources
+
+_FIXED = 0x10
+"""Linux's MAP_FIXED, which Python has no name for: the new mapping takes the place of the one that is there."""
+
+_mmap = ctypes.CDLL(None, use_errno=True).mmap
+_mmap.restype = ctypes.c_void_p
+_mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 
 ALIGNMENT = 64  # a cache line: two fields never share one
 
@@ -56,8 +64,12 @@ class Arena:
         size: int,
         what: str = "the arrays of these environments",
         remedy: str = "use fewer environments or smaller observations",
+        *,
+        end: int = 0,
     ) -> None:
         """Give the arena its size; `what` and `remedy` are for the sentence that refuses.
+
+        If `end` is more, there is no memory behind the bytes up to it, until `fill` puts some there.
 
         Raises:
             ResourceError: if the machine has less memory free than that.
@@ -67,16 +79,47 @@ class Arena:
             raise ResourceError(
                 f"{what} take {size / 1e9:.1f} GB and must fit into memory, which has {free / 1e9:.1f} GB free; {remedy}"
             )
-        if self.fd < 0:
+        if self.fd < 0 and end <= size:
             self._memory = bytearray(size)
             return
+        if self.fd < 0:
+            self.fd = anonymous_file("stretto-arrays")
         reserve(self.fd, size)
+        if end > size:
+            os.ftruncate(self.fd, end)
+
+    def fill(self, span: range) -> bool:
+        """Put memory behind bytes that have none yet; return whether the machine has enough."""
+        if len(span) > _free_memory():
+            return False
+        try:
+            os.posix_fallocate(self.fd, span.start, len(span))
+        except OSError:
+            return False
+        return True
 
     def view(self, fields: Sequence[Field]) -> list[np.ndarray]:
         """Return the arrays of a layout; they keep the memory alive."""
+        memory = self.memory()
+        return [np.ndarray(field.shape, field.dtype, memory, field.offset) for field in fields]
+
+    def memory(self) -> mmap.mmap | bytearray:
+        """Return what all of it lies in; whoever has that keeps it alive."""
         if self._memory is None:
             self._memory = mmap.mmap(self.fd, 0)
-        return [np.ndarray(field.shape, field.dtype, self._memory, field.offset) for field in fields]
+        return self._memory
+
+    def part(self) -> None:
+        """Keep what is written here from now on to this process, and to each that is forked off.
+
+        The arrays stay where they are. Whoever else sees the arena goes on seeing it as it is now.
+        """
+        memory = self.memory()
+        assert isinstance(memory, mmap.mmap)
+        address = np.ndarray(1, np.uint8, memory).ctypes.data
+        found = _mmap(address, len(memory), mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _FIXED, self.fd, 0)
+        if found != address:
+            raise OSError(ctypes.get_errno(), "memory could not be parted from that of other processes")
 
     def close(self) -> None:
         """Drop the descriptor; arrays that somebody still holds stay valid."""

@@ -158,6 +158,7 @@ def go_on(engine: Engine, pasts: Sequence[Past], rows: Sequence[Array]) -> None:
     engine.check_open()
     engine.check_apart("going on with saved episodes")
     state = engine.state
+    state.buffer = state.free_buffer(state.buffer)
     for target, saved in zip(state.buffers.results(state.buffer), rows, strict=True):
         target[...] = saved
     seeds, options = [past.episode.seed for past in pasts], [past.episode.options for past in pasts]
