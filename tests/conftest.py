@@ -156,13 +156,12 @@ def nothing_is_left_behind() -> Iterator[None]:
 
 
 @pytest.fixture
-def workers_without_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let workers find no torch that is imported yet, as in a program that has not imported it."""
-    monkeypatch.setattr(Launcher, "preload_torch", lambda self, *, learns=False: None)
-    launcher().close()
-    monkeypatch.setattr(launcher(), "_preloads", [])
-    yield
-    launcher().close()
+def workers_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers find no torch that is imported yet, as in a program that has not trained anybody."""
+    monkeypatch.setattr(Launcher, "preload_torch", lambda self: None)
+    if "torch" in launcher()._preloads:
+        launcher().close()
+        launcher()._preloads.clear()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
