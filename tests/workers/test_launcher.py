@@ -18,11 +18,11 @@ def modules_of_a_worker() -> set[str]:
 
 
 def test_a_launcher_that_runs_imports_a_module_for_the_workers_that_follow():
-    assert "colorsys" not in modules_of_a_worker()
+    assert "zipapp" not in modules_of_a_worker()
     pid = launcher().pid
-    launcher().preload("colorsys")
+    launcher().preload("zipapp")
     launcher().preload("a_module_that_nobody_has")
-    assert "colorsys" in modules_of_a_worker()
+    assert "zipapp" in modules_of_a_worker()
     assert launcher().pid == pid
 
 
