@@ -164,6 +164,15 @@ def workers_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
         launcher()._preloads.clear()
 
 
+@pytest.fixture(scope="module")
+def workers_with_torch() -> Iterator[None]:
+    """Let no worker of a test take a second to import torch, where it is not the point when it does."""
+    launcher().preload("torch")
+    yield
+    launcher().close()  # to fork from it takes longer, and all others need no torch
+    launcher()._preloads.clear()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Make ready what takes long otherwise."""
     # What a test module defines travels by value, as from a main program: to import it, a worker would have to import
