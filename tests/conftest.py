@@ -156,13 +156,21 @@ def nothing_is_left_behind() -> Iterator[None]:
 
 
 @pytest.fixture
-def workers_without_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let workers find no torch that is imported yet, as in a program that has not imported it."""
-    monkeypatch.setattr(Launcher, "preload_torch", lambda self, *, learns=False: None)
-    launcher().close()
-    monkeypatch.setattr(launcher(), "_preloads", [])
+def workers_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers find no torch that is imported yet, as in a program that has not trained anybody."""
+    monkeypatch.setattr(Launcher, "preload_torch", lambda self: None)
+    if "torch" in launcher()._preloads:
+        launcher().close()
+        launcher()._preloads.clear()
+
+
+@pytest.fixture(scope="module")
+def workers_with_torch() -> Iterator[None]:
+    """Let no worker of a test take a second to import torch, where it is not the point when it does."""
+    launcher().preload("torch")
     yield
-    launcher().close()
+    launcher().close()  # to fork from it takes longer, and all others need no torch
+    launcher()._preloads.clear()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

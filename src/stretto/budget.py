@@ -214,22 +214,29 @@ class NativeThreads:
         for pool in pools:
             shown = pool.shown
             threads = pool.ask() if shown is None else shown[0]
-            if threads is not None and threads != wanted:
+            if threads is None or (threads == wanted and not pool.sets_more):
+                continue
+            if shown is None or threads < wanted:  # more threads have to be started
+                pool.set(wanted)
+            else:
+                shown[0] = wanted
+            if threads != wanted:
                 undo.append((pool, threads))
-                if shown is None or threads < wanted:  # more threads have to be started
-                    pool.set(wanted)
-                else:
-                    shown[0] = wanted
         return undo
 
 
 @dataclass(eq=False, slots=True)
 class _Pool:
-    """How to ask a library for its number of threads, and how to set it; `shown` is where it keeps it, if that is known."""
+    """How to ask a library for its number of threads, and how to set it; `shown` is where it keeps it, if that is known.
+
+    It `sets_more` than it tells: torch tells OpenMP's number, and gives MKL the same. MKL may have had another, because who
+    limits OpenMP alone does not change that.
+    """
 
     ask: Callable[[], int | None]
     set: Callable[[int], object]
     shown: memoryview[int] | None = None
+    sets_more: bool = False
 
 
 _Undo = tuple[_Pool, int]
@@ -302,7 +309,7 @@ def _pools(has_torch: bool) -> tuple[list[_Pool], list[_Pool]]:
     by_thread, shared = list[_Pool](), list[_Pool]()
     if has_torch:  # to ask it for its number is enough to give a new thread the limits of MKL that it set elsewhere
         torch = sys.modules["torch"]
-        by_thread.append(_Pool(torch.get_num_threads, torch.set_num_threads))
+        by_thread.append(_Pool(torch.get_num_threads, torch.set_num_threads, sets_more=True))
     for library in ThreadpoolController().lib_controllers:
         pool = _process.pool_of(library)
         (by_thread if library.internal_api == "openmp" else shared).append(pool)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import warnings
 
@@ -167,6 +168,33 @@ def test_openblas_has_as_many_threads_as_it_is_told_whether_or_not_the_number_is
         blas = ThreadpoolController().select(internal_api="openblas", threading_layer="pthreads").lib_controllers
         pools = [budget._process.known[library.filepath] for library in blas]
         assert all((pool.shown is not None) is shown for pool in pools)
+
+
+def threads_of_mkl() -> int:
+    """Return how many threads MKL uses for the products of the thread that asks."""
+    import torch
+
+    return int(re.search(r"mkl_get_max_threads\(\) : (\d+)", torch.__config__.parallel_info())[1])
+
+
+def test_mkl_is_capped_too_where_others_have_limited_openmp_alone():
+    torch = pytest.importorskip("torch")
+    if "mkl_get_max_threads" not in torch.__config__.parallel_info():
+        pytest.skip("this torch has no MKL")
+    found = []
+
+    def compute():  # in a thread, which has limits of its own
+        torch.set_num_threads(2)
+        assert torch.get_num_threads() == 2  # when it is asked first, it sets what a new thread has
+        with threadpool_limits(1, user_api="openmp"):
+            found.append((torch.get_num_threads(), threads_of_mkl()))
+            with NativeThreads(1).capped():
+                found.append((torch.get_num_threads(), threads_of_mkl()))
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    thread.join()
+    assert found == [(1, 2), (1, 1)]
 
 
 def test_the_limits_of_the_process_go_back_when_the_last_holder_lets_go_in_whatever_order_they_came():

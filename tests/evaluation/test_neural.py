@@ -13,6 +13,8 @@ from tests.evaluation.players import Stateful
 
 pytest.importorskip("torch")
 
+pytestmark = pytest.mark.usefixtures("workers_with_torch")
+
 
 def results(report):
     return [json.dumps(replace(record, timing={}).as_json(), sort_keys=True) for record in report.records]

@@ -19,6 +19,8 @@ from tests.worlds import LowBits
 
 pytest.importorskip("torch")
 
+pytestmark = pytest.mark.usefixtures("workers_with_torch")
+
 EPISODES = 7
 
 
@@ -89,7 +91,7 @@ def test_an_episode_alone_is_as_it_is_among_others(mission):
         assert alone == [among_others[other][episode] for episode in (1, 4, 6)]
 
 
-# Each process takes a second or two to import torch: every way of sharing out work has one test, and not every mission.
+# Every way of sharing out work has one test, and not every mission.
 @pytest.mark.parametrize(
     ("missions", "jobs", "strategy", "other"),
     [

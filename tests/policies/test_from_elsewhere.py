@@ -18,6 +18,8 @@ from stretto.safetensors import safetensors
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+pytestmark = pytest.mark.usefixtures("workers_with_torch")
+
 BOX4 = spaces.Box(-1, 1, (4,))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import random
 import signal
@@ -27,6 +29,24 @@ def far(workers, **more):
     return Nodes(MESSAGE_PROCESS, workers, **more)
 
 
+def weights_of(world, options):
+    options = {"steps": STEPS, "num_envs": ENVS, "seed": 3, "cogs": 3} | options
+    if world != "foundry_1":
+        del options["cogs"]
+    report = training.train(world, **options)
+    return {agent: result.weights for agent, result in report.agents.items()}
+
+
+@functools.cache
+def _in_one_process(config):
+    return weights_of("foundry_1", {"config": json.loads(config), "backend": "serial"})
+
+
+def in_one_process(config):
+    """Return the weights of a run in this process, which several tests compare theirs with."""
+    return _in_one_process(json.dumps(config))
+
+
 @pytest.fixture
 def run_on(monkeypatch):
     """Train on workers that are given in place of this process's cores."""
@@ -38,14 +58,11 @@ def run_on(monkeypatch):
             look(made)
             return made
 
-        monkeypatch.setattr(training._Task, "run", given)
         if nodes is None:
             options["backend"] = "serial"
-        options = {"steps": STEPS, "num_envs": ENVS, "seed": 3, "cogs": 3} | options
-        if world != "foundry_1":
-            del options["cogs"]
-        report = training.train(world, **options)
-        return {agent: result.weights for agent, result in report.agents.items()}
+        with monkeypatch.context() as patched:  # whoever compares its weights trains in this process
+            patched.setattr(training._Task, "run", given)
+            return weights_of(world, options)
 
     return train
 
@@ -54,11 +71,11 @@ def run_on(monkeypatch):
 @pytest.mark.parametrize("learner", [PPO, DQN], ids=["ppo", "dqn"])
 def test_weights_are_those_of_one_process(run_on, learner, loop):
     config = {**learner, "loop": loop}
-    assert run_on(far(4), config=config) == run_on(None, config=config)
+    assert run_on(far(4), config=config) == in_one_process(config)
 
 
 def test_one_worker_collects_and_the_caller_learns(run_on):
-    assert run_on(far(1), config=PPO) == run_on(None, config=PPO)
+    assert run_on(far(1), config=PPO) == in_one_process(PPO)
 
 
 class Born(GlobalDrift):
@@ -97,7 +114,7 @@ def test_a_lost_worker_changes_nothing(run_on, which, loop, replaced):
             os.kill(killed[0], signal.SIGKILL)
 
     nodes = far(4, room=lambda: replaced or not killed)
-    assert run_on(nodes, config=config, look=runs.append, on_interval=kill) == run_on(None, config=config)
+    assert run_on(nodes, config=config, look=runs.append, on_interval=kill) == in_one_process(config)
     assert killed
 
 

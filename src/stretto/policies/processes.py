@@ -19,7 +19,6 @@ from stretto.seeding.generators import GlobalDraws
 from stretto.spaces import leaves
 from stretto.workers.backends import PROCESS
 from stretto.workers.base import Port
-from stretto.workers.launcher import launcher
 from stretto.workers.mail import dump, unsendable
 from stretto.workers.output import deliver_all
 from stretto.workers.requests import Request, Seat, sender
@@ -158,7 +157,6 @@ class Processes:
         self._here = processes - 1 if takes_part else processes  # the smallest share, because the caller has more to do
         self._actors = Actors(plans if takes_part else (), world)
         factory = ActorsFactory(plans, world)
-        launcher().preload_torch()
         self._supervisor = Supervisor(
             PROCESS, spin_seconds=SPIN_SECONDS, spins=takes_part, native_threads=factory.native_threads
         )

@@ -305,7 +305,7 @@ class LearnerWorkers:
 
 def _preload(learners: Sequence[Learner]) -> None:
     """Let the launcher import what learners need, so that no worker has to; users' own code is imported where it is used."""
-    launcher().preload_torch(learns=True)
+    launcher().preload_torch()
     for module in {LearnerService.__module__, *(type(one).__module__ for one in learners)}:
         if module.startswith("stretto."):
             launcher().preload(module)

@@ -103,7 +103,7 @@ class SeveralRuns:
         self._cores = max(1, cores.free // max(1, workers))
         self._lease = cores.lease(max(1, workers) * self._cores)
         if workers > 1:
-            launcher().preload_torch(learns=True)
+            launcher().preload_torch()
         self._supervisor = Supervisor(PROCESS if workers > 1 else SERIAL)
         for _ in range(max(1, workers)):
             self._supervisor.add_seat(trainer, inline=workers <= 1)

@@ -90,16 +90,15 @@ class Launcher:
                 with contextlib.suppress(OSError):  # whoever asks for a worker finds out, and starts another launcher
                     self._socket.sendall(PAIR.pack(0, len(name)) + name)
 
-    def preload_torch(self, *, learns: bool = False) -> None:
-        """Let the launcher import torch, for which workers take a second each: if its caller has, or if they are to learn.
+    def preload_torch(self) -> None:
+        """Let the launcher import torch, and what torch imports when it differentiates first: 1.2 to 2 s for each worker.
 
-        Those that learn also need what torch imports when it differentiates for the first time. macOS does not let anybody
-        fork what has loaded the libraries that torch uses there.
+        For workers that learn. All others start later, by some milliseconds, if there is more to fork. macOS does not let
+        anybody fork what has loaded the libraries that torch uses there.
         """
-        if sys.platform == "linux" and (learns or "torch" in sys.modules):
+        if sys.platform == "linux":
             self.preload("torch")
-            if learns:
-                self.preload(_IMPORTED_TO_DIFFERENTIATE)
+            self.preload(_IMPORTED_TO_DIFFERENTIATE)
 
     def start(self) -> None:
         """Start the launcher now, unless it runs: it gets ready while its caller does something else.

@@ -22,7 +22,6 @@ from stretto.evaluation.playing.tracebacks import without_addresses
 from stretto.evaluation.progress import RunningTask
 from stretto.evaluation.records import LARGEST, EpisodeFailure, EpisodeRecord, split_statistics
 from stretto.workers.agreement import leave_out_who_differs
-from stretto.workers.backends import PROCESS
 from stretto.workers.base import Backend
 from stretto.workers.cluster import Cluster
 from stretto.workers.launcher import launcher
@@ -54,8 +53,6 @@ class Scheduler:
     ) -> None:
         self._plan, self._settings, self._on_episode = plan, settings, on_episode
         launcher().preload(EpisodeWorkerFactory.__module__)  # and all that it imports: no worker has to
-        if backend.name == PROCESS.name:
-            launcher().preload_torch()
         self._supervisor = Supervisor(backend, native_threads=plan.native_threads)
         factory = EpisodeWorkerFactory(plan, settings)  # one for all: it travels once to each node of a cluster
         for _ in range(workers):
