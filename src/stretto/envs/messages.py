@@ -57,7 +57,7 @@ class Attach:
     buffers: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would take 0.6 µs more, for every episode
 class ResetSlot:
     """How to reset one slot.
 
