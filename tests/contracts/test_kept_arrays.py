@@ -128,7 +128,7 @@ def check(
 
 @every_backend
 @MODES
-@pytest.mark.parametrize("longest", [1, 3, 3 * MOST_BUFFERS])
+@pytest.mark.parametrize("longest", [2, 3 * MOST_BUFFERS])
 def test_what_is_held_stays_and_what_is_written_into_it_changes_nothing_else(options, mode, longest, all_are_large):
     for world in (makes(Drift, 6), InParts):
         check(world, mode, options, seed=longest, longest=longest)
