@@ -80,6 +80,13 @@ def test_what_a_user_has_confined_stays_there(on_machine):
     assert on_machine(machine).moves == [(WORKER, {3}), (WORKER, {0, 3})]
 
 
+def test_it_is_the_next_core_that_is_free_so_that_not_all_find_the_same(on_machine):
+    machine = Machine(8, 2, caller=Running(4, True), worker=Running(4, True))
+    assert on_machine(machine).on[WORKER].core == 5
+    machine = Machine(8, 2, caller=Running(7, True), worker=Running(7, True))
+    assert on_machine(machine).on[WORKER].core == 0
+
+
 def test_two_workers_on_one_core_get_one_each(on_machine):
     machine = Machine(4, 3, caller=Running(0, True), worker=Running(0, True), other=Running(0, True))
     on_machine(machine, [WORKER, OTHER])

@@ -66,7 +66,8 @@ def _place(thread: int, taken: set[int]) -> None:
         free = allowed - taken
         if not free:
             return
-        core = min(free)
+        # The next one: where many callers look for a core, they should not all find the first.
+        core = min(free, key=lambda one: (one < core, one))
         os.sched_setaffinity(thread, {core})  # moves it at once
         os.sched_setaffinity(thread, allowed)
     taken.add(core)
