@@ -34,10 +34,19 @@ def machine_cores() -> int:
     return os.cpu_count() or 1
 
 
+def _told_by_kernel(path: str) -> list[bytes]:
+    """Return the words of a file's first line, in a third of the time that a file object takes: this is asked in steps."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 512).partition(b"\n")[0].split()
+    finally:
+        os.close(descriptor)
+
+
 def core_seconds() -> tuple[float, float] | None:
     """Return how long this thread has computed, and how long it waited for a core to do so; `None`: nobody says."""
     try:
-        computed, waited, *_ = Path("/proc/thread-self/schedstat").read_text().split()
+        computed, waited, *_ = _told_by_kernel("/proc/thread-self/schedstat")
         return int(computed) * 1e-9, int(waited) * 1e-9
     except (OSError, ValueError):
         return None
@@ -49,8 +58,7 @@ def free_seconds() -> float:
     0 where nobody says.
     """
     try:
-        with open("/proc/stat") as file:  # noqa: PTH123  many lines follow the first
-            _, _, nice, _, idle, *_ = file.readline().split()
+        _, _, nice, _, idle, *_ = _told_by_kernel("/proc/stat")
         return (int(idle) + int(nice) * (os.nice(0) == 0)) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError):
         return 0.0
@@ -59,8 +67,7 @@ def free_seconds() -> float:
 def running_programs() -> float:
     """Return how many threads of this machine have a core or want one at this moment; infinite where nobody says."""
     try:
-        running, _, _ = Path("/proc/loadavg").read_text().split()[3].partition("/")
-        return int(running)
+        return int(_told_by_kernel("/proc/loadavg")[3].partition(b"/")[0])
     except (OSError, ValueError, IndexError):
         return math.inf
 

@@ -27,9 +27,13 @@ def where(thread: int) -> Running:
     Raises:
         OSError: if there is none, or nobody says.
     """
-    with open(f"/proc/{thread}/stat") as file:  # noqa: PTH123  its name may hold spaces: what counts follows the bracket
-        fields = file.read().rpartition(")")[2].split()
-    return Running(int(fields[36]), fields[0] == "R")
+    descriptor = os.open(f"/proc/{thread}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        told = os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
+    fields = told.rpartition(b")")[2].split()  # its name, in brackets, may hold spaces
+    return Running(int(fields[36]), fields[0] == b"R")
 
 
 class SharedCore:
