@@ -128,9 +128,8 @@ class Queue:
         try:
             next_trial = self.next if taking is None else lambda slot: self.next(slot) if taking() else None
             plays = getattr(stage, "play", None)
-            if (
-                plays is not None
-            ):  # a trial at a time, to its end: where nothing goes on meanwhile, that spares 3 µs of each
+            if plays is not None:
+                # A trial at a time, to its end: where nothing goes on meanwhile, that spares 3 µs of each.
                 while (trial := next_trial(0)) is not None:
                     rollout = plays(trial)
                     self.trials.add(rollout)
